@@ -15,7 +15,7 @@ use stallproof::{Deadline, Ledger, Tasks};
 use traffic::conversations::{LocalWorkload, Moment, Protocol, Record, Report, Totals};
 use traffic::ingest::{ActiveIngest, ReportSink, Settings};
 
-const NOT_ENFORCED: &str = "protect is not enforced yet";
+const NOT_ENFORCED: &str = "protect stops connections on nodes whose agents enforce policies";
 
 const RULE: &str = "
 apiVersion: fairlead.dev/v1alpha1
@@ -118,7 +118,7 @@ fn the_command_line_shows_conversations_and_writes_groups_and_rules() {
     assert_eq!((applied.code, applied.out.trim()), (0, "group office applied"), "{applied:?}");
     up.wait_for("/guard/groups", |it| it["groups"][0]["name"] == "office");
     let groups = up.fairlead(&["groups"]);
-    assert!(groups.out.contains("protect (not enforced)"), "{groups:?}");
+    assert!(groups.out.contains("protect"), "{groups:?}");
     assert!(groups.err.contains(NOT_ENFORCED), "{groups:?}");
     let shown = up.fairlead(&["groups", "show", "office", "-o", "json"]).json();
     assert_eq!(shown["criteria"][0], "address = 192.0.2.0/24");

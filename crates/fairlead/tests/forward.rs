@@ -109,6 +109,13 @@ fn a_pod_is_examined(up: &Up, cluster: &str) {
         let asked = asked.lock().unwrap();
         let dumps = asked.iter().filter(|p| p.ends_with("goroutine?debug=2")).count();
         assert_eq!(dumps, 2, "{asked:?}");
+        drop(asked);
+        // The console's way to it answers the same.
+        let path = format!("/clusters/{cluster}/resources/pods/{}/doctor", &object[4..]);
+        let how = json!({ "port": port, "pauseSeconds": 0 });
+        let answer = up.ask("POST", &format!("{path}?namespace=default"), &how);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        assert_eq!(answer.json()["findings"], report["findings"]);
     }
 }
 

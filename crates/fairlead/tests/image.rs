@@ -190,7 +190,9 @@ fn the_image_runs_without_root_and_has_nothing_that_it_does_not_need() {
     let tokio = named("tokio").expect("tokio is linked in");
     assert_eq!(tokio["hashes"][0]["content"].as_str().unwrap().len(), 64);
     assert_eq!(tokio["licenses"][0]["expression"], "MIT");
-    for absent in ["testkit", "replay", "proptest", "serde_derive", "tonic-prost-build"] {
+    let preact = named("preact").expect("the console is made with it");
+    assert_eq!(preact["hashes"][0]["content"].as_str().unwrap().len(), 128);
+    for absent in ["testkit", "replay", "proptest", "serde_derive", "tonic-prost-build", "vite"] {
         assert!(named(absent).is_none(), "{absent} is not in the image");
     }
     let known: std::collections::BTreeSet<_> =

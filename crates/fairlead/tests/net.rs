@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -50,6 +50,7 @@ impl Agent {
         let mut command = alone(host.command(env!("CARGO_BIN_EXE_fairlead")));
         command.args(["agent", "--net-node", "node1", "--net-addresses", "192.0.2.1"]);
         command.args(["--net-subnets", "10.64.0.0/24+fd64::/120", "--admin-listen", "127.0.0.1:0"]);
+        command.args(["--net-masquerade", "on"]);
         command.arg("--data").arg(dir.join("data")).arg("--net-socket").arg(&socket);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -460,6 +461,17 @@ fn a_purge_leaves_nothing_on_the_node() {
     agent.until_ready();
     assert_eq!(place.run("install", &[]).0, 0);
     agent.add("web", &pod);
+    // The other host has no route to pods: it answers the node.
+    let far: SocketAddr = "192.0.2.2:9".parse().unwrap();
+    let inside = Namespace::open(pod.netns()).unwrap();
+    let until = Instant::now() + PATIENCE;
+    let refused = |it: std::io::Result<TcpStream>| {
+        it.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused)
+    };
+    let wait = Duration::from_millis(200);
+    while !refused(inside.run_in(|| TcpStream::connect_timeout(&far, wait)).unwrap()) {
+        assert!(Instant::now() < until, "the pod is not masqueraded");
+    }
     // Another node's block, an interface that nobody has, and the table of what watches connections.
     let ip = |args: &[&str]| {
         let output = node.command("ip").args(args).output().unwrap();
@@ -476,6 +488,11 @@ fn a_purge_leaves_nothing_on_the_node() {
     assert!(why.contains("--force"), "{why}");
     let delete = Operation::Del { key: name("web"), network: "pods".to_owned() };
     assert_eq!(agent.ask(delete, None), Reply::Done);
+    // A DEL does not wait for the kernel.
+    let until = Instant::now() + PATIENCE;
+    while traces(&node).iter().any(|line| line.contains("scope link") && line.contains(" fl")) {
+        assert!(Instant::now() < until, "the interface stays");
+    }
     let (code, _, why) = uninstall(&["--purge"]);
     assert_eq!(code, 2, "an agent would make everything again");
     assert!(why.contains("agent runs"), "{why}");
@@ -493,9 +510,13 @@ fn a_purge_leaves_nothing_on_the_node() {
     let (code, done, why) = uninstall(&["--purge", "--force"]);
     assert_eq!(code, 0, "{why}");
     let removed = done["removed"].to_string();
-    for what in ["flabcdefghijklm", "10.99.0.0/27", "nftables table", "fairlead-cni", "data"] {
+    for what in
+        ["flabcdefghijklm", "10.99.0.0/27", "table inet fairlead-nat", "fairlead-cni", "data"]
+    {
         assert!(removed.contains(what), "{what} is not in {removed}");
     }
+    // The kernel's own, of who was talked to.
+    ip(&["neighbour", "flush", "dev", "other"]);
     let after = traces(&node);
     let left: Vec<_> = after.iter().filter(|line| !before.contains(line)).collect();
     assert_eq!(left, Vec::<&String>::new());

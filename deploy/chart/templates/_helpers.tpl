@@ -16,6 +16,18 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end -}}
 {{- end }}
 
+{{- /* Whether agents enforce policies, which they are sent on guard's connection: "yes" or nothing. */ -}}
+{{- define "fairlead.enforces" -}}
+{{- if eq .Values.policy.enforce "always" -}}
+{{- if not .Values.components.guard -}}
+{{- fail "policy.enforce: agents are sent policies on the connection of components.guard; turn that on, or set policy.enforce to never" -}}
+{{- end -}}
+yes
+{{- else if and (eq .Values.policy.enforce "auto") .Values.components.net .Values.components.guard -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{- /* Settings as flags, in the order of their names. `flags` has those that the chart gives itself. */ -}}
 {{- define "fairlead.settings" -}}
 {{- $flags := .flags -}}

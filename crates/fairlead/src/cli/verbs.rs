@@ -19,6 +19,8 @@ mod exec;
 mod forward;
 mod get;
 mod groups;
+mod guard;
+mod images;
 mod inflight;
 mod install;
 mod kinds;
@@ -31,8 +33,10 @@ mod net;
 mod nodes;
 mod oidc;
 mod policy;
+mod receivers;
 #[cfg(feature = "replay")]
 mod replay;
+mod responses;
 mod restart;
 mod roles;
 mod rules;
@@ -118,10 +122,14 @@ enum Verb {
     Oidc(oidc::Args),
     Audit(Box<audit::Args>),
     Admission(admission::Args),
+    Images(images::Args),
     Conversations(conversations::Args),
+    Guard(guard::Args),
     Groups(groups::Args),
     Rules(rules::Args),
     Violations(violations::Args),
+    Receivers(receivers::Args),
+    Responses(responses::Args),
     Policy(policy::Args),
     Mesh(mesh::Args),
     Net(net::Args),
@@ -180,6 +188,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Uninstall(args) => install::uninstall(args),
         Verb::Status(args) => install::status(args),
         Verb::Admission(args) => admission::run(args),
+        Verb::Images(args) => images::run(args),
         Verb::Policy(args) => policy::run(args),
         Verb::Mesh(args) => mesh::run(args),
         Verb::Net(args) => net::run(args),
@@ -220,9 +229,12 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::LoginLink(args) => client::run(login_link::run(args)),
         Verb::Audit(args) => client::run(audit::run(args)),
         Verb::Conversations(args) => client::run(conversations::run(args)),
+        Verb::Guard(args) => client::run(guard::run(args)),
         Verb::Groups(args) => client::run(groups::run(args)),
         Verb::Rules(args) => client::run(rules::run(args)),
         Verb::Violations(args) => client::run(violations::run(args)),
+        Verb::Receivers(args) => client::run(receivers::run(args)),
+        Verb::Responses(args) => client::run(responses::run(args)),
     }
 }
 

@@ -10,6 +10,7 @@ use admission::FailurePolicy;
 use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
+use policy::program::Denial;
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, log_level, namespace,
@@ -35,6 +36,7 @@ pub(super) fn settings() -> &'static [Setting] {
             Admission::settings(),
             Agents::settings(),
             Guard::settings(),
+            Notify::settings(),
             Admin::settings(),
             Log::settings(),
         ];
@@ -94,6 +96,8 @@ settings! {
         agents: Agents = Agents::default(),
         /// What the controller makes of the agents' reports.
         guard: Guard = Guard::default(),
+        /// Who is told of events.
+        notify: Notify = Notify::default(),
         /// Health, metrics and debug endpoints.
         admin: Admin = Admin::default(),
         /// The log.
@@ -168,9 +172,18 @@ settings! {
         #[setting("net.subnets", "LIST", subnets())]
         subnets: Vec<Subnet> = Vec::new(),
 
+        /// Whether the pool `default`, where the agent makes it, is masqueraded: pods reach what does not
+        /// route their addresses, with the node's
+        #[setting("net.masquerade", "WHETHER", on_or_off())]
+        masquerade: bool = false,
+
         /// MTU of pods' interfaces; `auto` takes that of the node's uplink
         #[setting("net.mtu", "BYTES", number(576..=65535).or("auto"))]
         mtu: Option<u32> = None,
+
+        /// UDP port of the overlay (pools with `overlay: auto` or `vxlan`), the same on all nodes
+        #[setting("net.vxlan-port", "PORT", number(1..=65535))]
+        vxlan_port: u16 = 4789,
 
         /// Routing table in which this node's blocks are put for BIRD and the like; `none` puts them
         /// nowhere
@@ -245,6 +258,25 @@ settings! {
             ("open", FailMode::Open), ("closed", FailMode::Closed)
         ]))]
         fail_mode: FailMode = FailMode::Open,
+
+        /// How NetworkPolicies deny on this node: `drop` says nothing to the sender, `reject` answers
+        /// with a TCP reset or ICMP "administratively prohibited"
+        #[setting("policy.deny-network-policies", "HOW", one_of([
+            ("drop", Denial::Drop), ("reject", Denial::Reject)
+        ]))]
+        deny_network_policies: Denial = Denial::Drop,
+
+        /// How ClusterNetworkPolicies deny on this node
+        #[setting("policy.deny-cluster-policies", "HOW", one_of([
+            ("drop", Denial::Drop), ("reject", Denial::Reject)
+        ]))]
+        deny_cluster_policies: Denial = Denial::Drop,
+
+        /// How guard's rules and the label for quarantine deny on this node
+        #[setting("policy.deny-guard", "HOW", one_of([
+            ("drop", Denial::Drop), ("reject", Denial::Reject)
+        ]))]
+        deny_guard: Denial = Denial::Drop,
     }
 }
 
@@ -349,6 +381,11 @@ settings! {
         #[setting("admission.exempt-sidecars", "WHETHER", bool())]
         exempt_sidecars: bool = false,
 
+        /// How old a scan of an image may be; older ones count for nothing. Of any age, unless it is set;
+        /// what trivy-operator withdrew then counts for another week
+        #[setting("admission.scan-age", "TIME", time("1h", "87600h").or("none"))]
+        scan_age: Option<Duration> = None,
+
         /// What an API server does when the webhook does not answer: `ignore` admits, `fail` refuses
         #[setting("admission.failure-policy", "POLICY", one_of([
             ("ignore", FailurePolicy::Ignore), ("fail", FailurePolicy::Fail)
@@ -398,6 +435,29 @@ settings! {
             ("discover", GroupMode::Discover), ("monitor", GroupMode::Monitor)
         ]))]
         mode: GroupMode = GroupMode::Discover,
+    }
+}
+
+settings! {
+    /// Who is told of events.
+    struct Notify in (config.notify) {
+        /// The most notifications that wait for one receiver; one more is dropped and counted
+        #[setting("notify.queue", "N", number(1..=1_000_000))]
+        queue: u64 = 10_000,
+
+        /// How soon the same violation or admission decision is an event again; its count says how often
+        /// it came meanwhile
+        #[setting("notify.repeat", "TIME", time("1s", "24h"))]
+        repeat: Duration = Duration::from_secs(600),
+
+        /// Write violations and admission decisions as Kubernetes Events on their objects, in the cluster of
+        /// the store
+        #[setting("notify.cluster-events", "WHETHER", on_or_off())]
+        cluster_events: bool = true,
+
+        /// Let response rules quarantine pods, by a label; Fairlead's account needs get and patch on pods
+        #[setting("notify.quarantine", "WHETHER", on_or_off())]
+        quarantine: bool = false,
     }
 }
 

@@ -4,7 +4,9 @@
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use admission::{Admission, LOCAL_CLUSTER, Reach, Registration, Settings, WebhookUpkeep};
+use admission::{
+    Admission, ImageLimits, LOCAL_CLUSTER, Reach, Registration, Settings, WebhookUpkeep,
+};
 use edge::tls::ClientAuthorities;
 use edge::webhook::{self, Webhook};
 use fleet::{Fleet, InCluster};
@@ -94,6 +96,10 @@ pub(crate) fn begin(
     let settings = Settings {
         controllers: config.admission.controllers.clone().into(),
         exempt_sidecars: config.admission.exempt_sidecars,
+        images: ImageLimits {
+            scan_age: config.admission.scan_age.and_then(|age| i64::try_from(age.as_secs()).ok()),
+            ..ImageLimits::default()
+        },
         ..Settings::new(*protect)
     };
     let admission = Admission::start(objects, settings, exempt.clone(), readiness, tasks);
@@ -184,7 +190,10 @@ impl LeaderWork {
     pub(crate) fn lead(&self, leader: &Leader) {
         match &self.keep {
             None => {}
-            Some((upkeep, Keep::Webhook)) => admission::lead(leader, upkeep),
+            Some((upkeep, Keep::Webhook)) => {
+                admission::lead(leader, upkeep);
+                admission::lead_running(leader, &upkeep.admission, &upkeep.clusters);
+            }
             Some((upkeep, Keep::Certificates)) => admission::lead_certificates(leader, upkeep),
         }
         if self.take_back {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use net::daemon::{self, DaemonContext, NetConfig};
 use net::datapath::PodPolicies;
+use node::enforcement::Enforcement;
 use prometheus_client::registry::Registry;
 
 use crate::config::{Config, Store};
@@ -21,15 +22,33 @@ pub(crate) fn begin(
         let why = "with net.serve off and no guard.controllers there is nothing to do; set one";
         return Err(Failure(why.to_owned()));
     }
+    if !config.policy.enforce {
+        policies::end(config);
+    }
     let mut told = vec![("node", config.net.node.clone())];
-    let pods = match config.net.serve {
-        true => Some(begin_net(config, process, registry)?),
-        false => None,
+    let (pods, enforcement) = match config.net.serve {
+        true => {
+            let (pods, enforcement) = begin_net(config, process, registry)?;
+            (Some(pods), enforcement)
+        }
+        false if config.policy.enforce => {
+            let enforcement = policies::begin_beside(config, process);
+            let why = |why| Failure(format!("policies cannot be enforced: {why}"));
+            (None, Some(enforcement.map_err(why)?))
+        }
+        false => (None, None),
     };
     if pods.is_some() {
         told.push(("cni", config.net.socket.display().to_string()));
     }
-    told.extend(observe::begin(config, process, pods, registry)?);
+    if enforcement.is_some() {
+        let from = match config.sense.controllers.is_empty() {
+            true => "those that it has: without guard.controllers nobody sends it others",
+            false => "enforced",
+        };
+        told.push(("policies", from.to_owned()));
+    }
+    told.extend(observe::begin(config, process, pods, enforcement, registry)?);
     Ok(told)
 }
 
@@ -37,7 +56,7 @@ fn begin_net(
     config: &Config,
     process: &Process,
     registry: &mut Registry,
-) -> Result<net::Addresses, Failure> {
+) -> Result<(net::Addresses, Option<Enforcement>), Failure> {
     let Process { ledger, readiness, tasks, .. } = process;
     let objects = store::open(config, tasks, registry)?;
     let net = &config.net;
@@ -47,7 +66,9 @@ fn begin_net(
         node: net.node.clone(),
         addresses: net.addresses.clone(),
         subnets: net.subnets.clone(),
+        masquerade: net.masquerade,
         mtu: net.mtu,
+        vxlan_port: net.vxlan_port,
         export_table: net.export_table,
         grace: net.grace,
         kubernetes: config.store == Store::Kubernetes,
@@ -57,11 +78,15 @@ fn begin_net(
         readiness: readiness.clone(),
         tasks: tasks.clone(),
     };
+    let mut enforcement = None;
     let mut begin = |attachments: &[Arc<net::Attachment>]| {
-        policies::begin(config, process, attachments).map(|it| it as Arc<dyn PodPolicies>)
+        let begun = policies::begin(config, process, attachments)?;
+        enforcement = Some(begun.enforcement().clone());
+        Ok(begun as Arc<dyn PodPolicies>)
     };
     let begin: Option<daemon::BeginPolicies<'_>> =
         if config.policy.enforce { Some(&mut begin) } else { None };
-    daemon::start_with(settings, objects, context, begin, registry)
-        .map_err(|e| process::explain(&e))
+    let addresses = daemon::start_with(settings, objects, context, begin, registry)
+        .map_err(|e| process::explain(&e))?;
+    Ok((addresses, enforcement))
 }

@@ -6,6 +6,7 @@ use edge::agents::{self as wire, Server};
 use edge::api::AgentsApi;
 use objects::{Leader, Objects};
 use pki::agents::{self, Authority, TokenReviewer};
+use programs::ActivePrograms;
 use prometheus_client::registry::Registry;
 use stallproof::Tasks;
 use traffic::agents::{Agents, Limits};
@@ -53,12 +54,13 @@ pub(crate) struct Begun {
     pub(crate) address: SocketAddr,
 }
 
-/// `active` is where the one who counts is found.
+/// `active` is where the one who counts is found, `programs` where nodes' policy programs are.
 pub(crate) fn begin(
     config: &Config,
     listeners: Listeners,
     objects: &Objects,
     active: &ActiveIngest,
+    programs: &ActivePrograms,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Begun, Failure> {
@@ -70,6 +72,7 @@ pub(crate) fn begin(
     let agents = Agents::new(Limits::default());
     let counts = active.current().clone();
     let server = Server::new(agents.clone(), counts, authority.clone(), ledger.clone(), tasks);
+    let server = server.with_programs(programs.current().clone());
     let server = match reviewer(config, tasks) {
         Some(reviewer) => server.with_reviewer(reviewer),
         None => server,

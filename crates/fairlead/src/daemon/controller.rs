@@ -7,6 +7,7 @@ use std::io::IsTerminal;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 
+use ::programs::ActivePrograms;
 use access::audit::recording::{RecordingLimits, Recordings};
 use access::audit::{Audit, Size};
 use access::{Access, LocalToken};
@@ -28,7 +29,7 @@ use crate::daemon::admission::{self, Begun, LeaderWork};
 use crate::daemon::leading::Leading;
 use crate::daemon::process::{self, Process, Told};
 use crate::daemon::store::{self, lazy_client};
-use crate::daemon::{agents, api_tls, observe, traffic as counting};
+use crate::daemon::{agents, api_tls, notify, observe, programs, traffic as counting};
 use crate::output::Failure;
 
 /// Held by the replica that does what only one may do.
@@ -87,15 +88,33 @@ pub(crate) fn begin(
         admission::begin(config, webhook, keys, &objects, &fleet, process, registry)?;
     admission.keep_audit(audit.dir(), tasks);
     let (guard, counting) = counting::begin(config, &objects, &fleet, ledger, registry);
+    let programs = programs::LeaderWork {
+        active: ActivePrograms::default(),
+        facts: counting.facts().clone(),
+        ingest: guard.active.clone(),
+        settings: policy::spec::Settings { mode: config.guard.mode, ..Default::default() },
+        watchdog: Arc::clone(&process.watchdog),
+    };
+    programs.active.register(registry);
+    let (active, made) = (&guard.active, &programs.active);
     let agents =
-        agents::begin(config, listeners.agents, &objects, &guard.active, process, registry)?;
+        agents::begin(config, listeners.agents, &objects, active, made, process, registry)?;
     let authority = agents.api.authority.clone();
+    let rooms = notify::Rooms {
+        admission: admission.clone(),
+        active: guard.active.clone(),
+        agents: agents.api.agents.clone(),
+        audit: audit.clone(),
+        fleet: fleet.clone(),
+    };
+    let notifier = notify::begin(config, rooms, &objects, process, registry)?;
     let meshes = Meshes::new(objects.clone());
     // Only a Kubernetes API server can say that a node is gone.
     let reclaim = match config.store {
         Store::Embedded => Reclaim::Never,
         Store::Kubernetes => Reclaim::WithoutNode(net::pool_controller::GRACE),
     };
+    let compiled = programs.active.clone();
     let leading = Leading::default();
     leading.register(registry);
     let work = LeaderWorks {
@@ -103,6 +122,7 @@ pub(crate) fn begin(
         admission: leader_work,
         agents: agents.leader_work,
         guard: counting,
+        programs,
         fleet: fleet.clone(),
         ledger: ledger.clone(),
         reclaim,
@@ -129,6 +149,8 @@ pub(crate) fn begin(
         admission: Some(admission),
         agents: Some(agents.api),
         traffic: Some(guard),
+        notifier: Some(notifier),
+        programs: Some(compiled),
         leader: Some(LeaderRoute { leadership, reach }),
         replicas: replicas(config, tasks),
         objects: store,
@@ -181,6 +203,7 @@ struct LeaderWorks {
     admission: LeaderWork,
     agents: agents::LeaderWork,
     guard: counting::LeaderWork,
+    programs: programs::LeaderWork,
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
@@ -193,6 +216,7 @@ fn lead(leader: &Leader, work: &LeaderWorks) {
     work.admission.lead(leader);
     work.agents.lead(leader);
     work.guard.lead(leader);
+    work.programs.lead(leader);
     mesh::controller::start(leader, &work.fleet, &work.ledger);
     net::pool_controller::start(leader, work.reclaim);
 }

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use node::enforcement::Enforcement;
 use node::{Authorities, Connections, LocalPods, PodIdentity, Settings};
 use objects::Id;
 use pki::agents::PUBLISHED;
@@ -20,11 +21,13 @@ use crate::output::Failure;
 /// More pods than a node has; a batch can hold these.
 const WORKLOADS: usize = 4096;
 
-/// Begins to observe. `pods` are those of the node's network, where this agent runs it.
+/// Begins to observe. `pods` are those of the node's network, where this agent runs it; `enforcement` is sent
+/// the node's policies on the same connection.
 pub(crate) fn begin(
     config: &Config,
     process: &Process,
     pods: Option<net::Addresses>,
+    enforcement: Option<Enforcement>,
     registry: &mut Registry,
 ) -> Result<Told, Failure> {
     let sense = &config.sense;
@@ -41,8 +44,10 @@ pub(crate) fn begin(
         dir: config.data.join("guard"),
         connections: Connections::Tracked { everywhere: sense.track },
         pods: pods.map(|pods| Arc::new(PodNetwork(pods)) as Arc<dyn LocalPods>),
+        denials: enforcement.as_ref().map(Enforcement::denials),
         // Where Kubernetes keeps the objects, the controller knows pods from there.
         tell_pods: config.store == Store::Embedded,
+        enforcement,
     };
     let Process { ledger, tasks, watchdog, .. } = process;
     node::start(settings, &node::Process { ledger, tasks, watchdog }, registry)
@@ -77,7 +82,9 @@ pub(crate) fn begin_own(
         dir: config.data.join("observed"),
         connections: Connections::OwnSockets,
         pods: None,
+        denials: None,
         tell_pods: false,
+        enforcement: None,
     };
     let Process { ledger, tasks, watchdog, .. } = process;
     let started = node::start(settings, &node::Process { ledger, tasks, watchdog }, registry);

@@ -1,31 +1,33 @@
 //! Starts to enforce policies on this node, and has them decide about its pods from their start on.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::Duration;
 
 use net::Attachment;
 use net::datapath::PodPolicies;
-use node::enforcement::{
-    self, Enforcement, EnforcerSettings, NewPods, Settings, WAIT_FOR_POLICIES,
-};
+use node::enforcement::{self, DenySettings, Enforcement, EnforcerSettings, NewPods, Settings};
 use stallproof::{Deadline, sentence};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::config::Config;
 use crate::daemon::process::Process;
 
 /// How long the kernel may take for one change before a pod's start is given up on.
 const ADMIT: Duration = Duration::from_secs(5);
-/// How often a start that waits for policies looks whether they are there.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// The node's policies, as its pod network sees them.
 #[derive(Debug)]
 pub(crate) struct NodePolicies {
     enforcement: Enforcement,
     new_pods: NewPods,
+}
+
+/// Begins to enforce what was enforced last, on a node whose pods another plugin connects: they are those
+/// that the program names.
+pub(crate) fn begin_beside(config: &Config, process: &Process) -> Result<Enforcement, String> {
+    start(config, process, Vec::new())
 }
 
 /// Begins to enforce what was enforced last. When this returns, it decides about the attachments' pods.
@@ -38,15 +40,50 @@ pub(crate) fn begin(
         let pod: Arc<str> = name(attachment).into();
         attachment.addresses().map(move |address| (address, Arc::clone(&pod)))
     });
-    let new_pods = config.policy.new_pods;
-    let settings = Settings {
-        enforcer: EnforcerSettings { new_pods, fail_mode: config.policy.fail_mode },
-        file: config.data.join("policy").join("program"),
-        pods: pods.collect(),
+    let enforcement = start(config, process, pods.collect())?;
+    Ok(Arc::new(NodePolicies { enforcement, new_pods: config.policy.new_pods }))
+}
+
+/// Takes back what an agent of this node enforced when it was to: rules outlive the agent, and nobody would
+/// keep them up to date.
+pub(crate) fn end(config: &Config) {
+    let file = file(config);
+    // Only where this data directory's agent has enforced: the table may be another's.
+    if !file.exists() {
+        return;
+    }
+    match enforcement::remove() {
+        Ok(_) => {
+            info!("policies are not enforced any more: policy.enforce is off");
+            if let Err(error) = std::fs::remove_file(&file) {
+                warn!(%error, file = %file.display(), "the last policies cannot be removed");
+            }
+        }
+        Err(error) => warn!(%error, "the policies that were enforced last cannot be taken back"),
+    }
+}
+
+fn file(config: &Config) -> PathBuf {
+    config.data.join("policy").join("program")
+}
+
+fn start(
+    config: &Config,
+    process: &Process,
+    pods: Vec<(IpAddr, Arc<str>)>,
+) -> Result<Enforcement, String> {
+    let enforcer = EnforcerSettings {
+        new_pods: config.policy.new_pods,
+        fail_mode: config.policy.fail_mode,
+        deny: DenySettings {
+            network_policy: config.policy.deny_network_policies,
+            cluster_policy: config.policy.deny_cluster_policies,
+            guard: config.policy.deny_guard,
+        },
     };
+    let settings = Settings { enforcer, file: file(config), pods };
     let started = enforcement::start(settings, &process.watchdog, &process.tasks);
-    let enforcement = started.map_err(|error| sentence(&error))?;
-    Ok(Arc::new(NodePolicies { enforcement, new_pods }))
+    started.map_err(|error| sentence(&error))
 }
 
 /// Namespace and name; a container that is no pod is in no namespace.
@@ -62,6 +99,10 @@ fn addresses(attachment: &Attachment) -> Vec<IpAddr> {
 }
 
 impl NodePolicies {
+    pub(crate) fn enforcement(&self) -> &Enforcement {
+        &self.enforcement
+    }
+
     fn try_admit(&self, attachment: &Attachment) -> Result<bool, String> {
         let (pod, addresses) = (name(attachment), addresses(attachment));
         let admitted = self.enforcement.admit(&pod, &addresses, Deadline::after(ADMIT));
@@ -78,10 +119,7 @@ impl PodPolicies for NodePolicies {
         if self.new_pods != NewPods::Wait {
             return;
         }
-        let end = Deadline::after(WAIT_FOR_POLICIES);
-        while self.try_admit(attachment) == Ok(true) && !end.has_passed() {
-            thread::sleep(LOOK);
-        }
+        self.enforcement.wait_for_policies(&name(attachment), &addresses(attachment));
     }
 
     fn release(&self, attachment: &Attachment) {

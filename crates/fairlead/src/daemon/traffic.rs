@@ -26,9 +26,16 @@ pub(crate) struct LeaderWork {
     ledger: Ledger,
 }
 
+impl LeaderWork {
+    /// Where pods, services, nodes and their policies are known from.
+    pub(crate) fn facts(&self) -> &FactsSource {
+        &self.facts
+    }
+}
+
 /// Where pods, services and nodes are known from.
 #[derive(Clone, Debug)]
-enum FactsSource {
+pub(crate) enum FactsSource {
     /// From the cluster that the store is in.
     Here,
     /// From a cluster of the fleet.
@@ -51,10 +58,15 @@ pub(crate) fn begin(
         (None, Store::Kubernetes) => FactsSource::Here,
         (None, Store::Embedded) => FactsSource::Agents,
     };
+    let observed = match &facts {
+        FactsSource::Here => api::ObservedCluster::Own,
+        FactsSource::Cluster(cluster, _) => api::ObservedCluster::Named(cluster.clone()),
+        FactsSource::Agents => api::ObservedCluster::Unknown,
+    };
     let settings = Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
     let policy_store = PolicyStore::new(objects.clone());
     let work = LeaderWork { active: active.clone(), settings, facts, ledger: ledger.clone() };
-    (api::Traffic { active, policy_store }, work)
+    (api::Traffic { active, policy_store, observed }, work)
 }
 
 impl LeaderWork {

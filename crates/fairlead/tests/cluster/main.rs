@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod load;
+mod policies;
 mod support;
 mod used;
 
@@ -181,6 +182,7 @@ fn kube_cluster_is_installed_used_upgraded_and_left_as_it_was() {
 
     it_is_checked_and_installed(&stage);
     used::pods_and_services_work(&stage);
+    policies::network_policies_hold_between_pods(&stage);
     used::a_hundred_pods_start_while_an_agent_is_killed(&stage);
     used::a_rule_refuses_what_it_forbids(&stage);
     used::the_map_names_workloads(&stage);

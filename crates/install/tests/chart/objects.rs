@@ -130,7 +130,7 @@ fn the_command_lines_are_those_of_the_contract() {
         "--fleet-namespace=$(POD_NAMESPACE)",
     ];
     let both = get(&rendered, "DaemonSet", "fairlead-agent");
-    assert_eq!(args(both), [&agent[..], &guard[..]].concat());
+    assert_eq!(args(both), [&agent[..], &guard[..], &["--policy-enforce=on"]].concat());
     assert_eq!(
         both["spec"]["template"]["spec"]["initContainers"][0]["args"],
         json!(["net", "install"])

@@ -24,6 +24,7 @@ use crate::output::{Failure, Output, Verdict, yes_or_no};
 /// Examples:
 ///   fairlead admission rules
 ///   fairlead admission audit --outcome denied -w
+///   fairlead admission running --namespace shop
 ///   fairlead admission test --rules rules.yaml --object deployment.yaml
 ///   fairlead admission explain --rules rules.yaml --object pod.yaml --user alice
 ///   fairlead admission test --rules rules.yaml --object pod.yaml --images trivy.json exceptions.yaml
@@ -47,6 +48,8 @@ enum Verb {
     Rules(ListFlags),
     /// Show what a running server decided, the latest first: a line for each owner, image and rule
     Audit(server::Audit),
+    /// Show what runs although a rule would refuse or record it now; exit 1 if anything does
+    Running(server::Running),
     /// Make AdmissionRules of NeuVector's; what cannot be carried over is said on stderr
     Import {
         /// The export (NvAdmissionControlSecurityRule YAML), or `-` for standard input
@@ -109,6 +112,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Verb::Explain(case) => explain_all(case),
         Verb::Rules(args) => client::run(server::rules(args)),
         Verb::Audit(args) => client::run(server::audit(args)),
+        Verb::Running(args) => client::run(server::running(args)),
         Verb::Import { file, output } => import_file(file, *output),
     }
 }
@@ -190,7 +194,7 @@ impl Offline {
                 reports.add(&document, now).map_err(wrong)?;
             }
         }
-        let images = (!files.is_empty()).then(|| reports.into_images());
+        let images = (!files.is_empty()).then(|| reports.images());
         Ok(Self { images, now })
     }
 }

@@ -17,8 +17,8 @@ use crate::values;
 /// became too old or too many are folded into one line without a port, which keeps their totals.
 ///
 /// A verdict is one of: allowed (a rule allows it), discovered (a rule was learned from it), violates
-/// (no rule allows it, or one denies it; protect is not enforced yet, so it was not stopped), unjudged
-/// (neither end is a workload).
+/// (no rule allows it, or one denies it; it was stopped if both ends are in protect and their nodes
+/// enforce policies), unjudged (neither end is a workload).
 ///
 /// Examples:
 ///   fairlead conversations --since 1h
@@ -139,7 +139,7 @@ pub(super) fn port(line: &Value) -> String {
 fn verdict(line: &Value) -> Cell {
     let word = field(line, "verdict");
     match (word.as_str(), line["enforced"].as_bool()) {
-        ("violates", Some(false)) => Cell::coloured("violates (not enforced)", Colour::Red),
+        ("violates", Some(false)) => Cell::coloured("violates (protect)", Colour::Red),
         ("violates", _) => Cell::coloured(&word, Colour::Red),
         ("discovered", _) => Cell::coloured(&word, Colour::Yellow),
         _ => word.into(),

@@ -17,7 +17,8 @@ use crate::output::{self, Output, yes_or_no};
 /// Manage groups of workloads and of networks, made or learned
 ///
 /// The mode of a group says what happens when no rule allows a connection: discover learns a rule
-/// from it, monitor reports it, and so does protect: protect is not enforced yet, nothing is stopped.
+/// from it, monitor reports it, protect stops it on nodes whose agents enforce policies (`fairlead policy
+/// status` shows which) and reports it elsewhere.
 ///
 /// Examples:
 ///   fairlead groups                            every group
@@ -97,12 +98,12 @@ async fn list(args: &ListFlags) -> ClientResult<ExitCode> {
 
 fn mode(group: &Value) -> Cell {
     match group["mode"].as_str() {
-        Some("protect") => Cell::coloured("protect (not enforced)", Colour::Yellow),
+        Some("protect") => Cell::coloured("protect", Colour::Yellow),
         mode => mode.into(),
     }
 }
 
-/// Prints on stderr what the server says of enforcement: that nothing is stopped yet.
+/// Prints on stderr what the server says of enforcement.
 pub(super) fn note_enforcement(answer: &Value) {
     if let Some(enforcement) = answer["enforcement"].as_str() {
         eprintln!("{enforcement}");

@@ -1,13 +1,15 @@
 mod dry_run;
 mod offline;
+mod online;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use policy::program::Direction;
-use policy::{Answer, Inputs, Probe, ProbePort, words};
-use serde_json::json;
+use policy::{Answer, Probe, ProbePort, words};
+use serde_json::{Value, json};
 
+use crate::cli::client::{self, ServerFlags};
+use crate::cli::listing::items;
 use crate::cli::table::Table;
 use crate::cli::terminal::Paint;
 use crate::output::{Failure, Output, Verdict, yes_or_no};
@@ -16,9 +18,17 @@ use crate::output::{Failure, Output, Verdict, yes_or_no};
 ///
 /// NetworkPolicy, ClusterNetworkPolicy (v1alpha2), AdminNetworkPolicy and BaselineAdminNetworkPolicy
 /// (v1alpha1), and Fairlead's Group and NetworkRule are decided together, tier by tier: Admin,
-/// NetworkPolicy, Guard, Baseline. Everything here is decided from files; no cluster is asked.
+/// NetworkPolicy, Guard, Baseline.
+///
+/// Without files a running server is asked about the policies in force. With --cluster and --policies
+/// everything is decided from files; no cluster is asked.
 ///
 /// Examples:
+///   fairlead policy status                                   where policies are in force; exit 1 if one is not
+///   fairlead policy list
+///   fairlead policy explain shop/web-0 shop/db-0 5432
+///   fairlead policy dry-run --policies new.yaml --since 24h  what would they have stopped?
+///
 ///   kubectl get ns,pods,nodes,services -A -o yaml > cluster.yaml
 ///   fairlead policy test --cluster cluster.yaml --policies netpol.yaml --probes probes.jsonl -o json
 ///   fairlead policy explain shop/web-0 shop/db-0 5432 --cluster cluster.yaml --policies netpol.yaml
@@ -51,6 +61,8 @@ enum Verb {
     DryRun(dry_run::DryRun),
     /// List policies in the order in which they decide, with how many pods each selects
     List(List),
+    /// Show where policies are in force, and what is waited for; exit 1 if one is not in force everywhere
+    Status(online::Status),
 }
 
 /// The files that every verb here reads.
@@ -65,6 +77,30 @@ struct Files {
     /// The mode of workloads that are in no Group with a mode
     #[arg(long, value_enum, default_value_t)]
     mode: Mode,
+}
+
+/// The files that a verb reads in place of asking a server.
+#[derive(Debug, clap::Args)]
+struct FilesOrServer {
+    /// Files with Namespaces, Pods, Nodes and Services, as kubectl prints them; other kinds are skipped
+    #[arg(long, num_args = 1.., value_name = "FILE", requires = "policies")]
+    cluster: Vec<PathBuf>,
+    /// Files with policies
+    #[arg(long, num_args = 1.., value_name = "FILE", requires = "cluster")]
+    policies: Vec<PathBuf>,
+    /// The mode of workloads that are in no Group with a mode
+    #[arg(long, value_enum, default_value_t, requires = "cluster")]
+    mode: Mode,
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+impl FilesOrServer {
+    /// The files, if they are given.
+    fn files(&self) -> Option<Files> {
+        let (cluster, policies) = (self.cluster.clone(), self.policies.clone());
+        (!cluster.is_empty()).then_some(Files { cluster, policies, mode: self.mode })
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -101,7 +137,7 @@ struct Explain {
     #[arg(long, value_name = "DOMAIN")]
     to_name: Option<String>,
     #[command(flatten)]
-    files: Files,
+    files: FilesOrServer,
     #[command(flatten)]
     output: Output,
 }
@@ -109,7 +145,7 @@ struct Explain {
 #[derive(Debug, clap::Args)]
 struct List {
     #[command(flatten)]
-    files: Files,
+    files: FilesOrServer,
     #[command(flatten)]
     output: Output,
 }
@@ -120,6 +156,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Verb::Explain(args) => explain(args),
         Verb::DryRun(args) => dry_run::run(args),
         Verb::List(args) => list(args),
+        Verb::Status(args) => client::run(online::status(args)),
     }
 }
 
@@ -153,7 +190,8 @@ fn port_text(protocol: &str, port: Option<&ProbePort>) -> String {
 }
 
 fn explain(args: &Explain) -> Verdict {
-    let Inputs { cluster, policies } = offline::inputs(&args.files)?;
+    let Some(files) = args.files.files() else { return client::run(online::explain(args)) };
+    let inputs = offline::inputs(&files)?;
     let port = args
         .port
         .as_ref()
@@ -166,61 +204,63 @@ fn explain(args: &Explain) -> Verdict {
         to_name: args.to_name.clone(),
     };
     let wrong = |why: String| Failure(why.replacen(':', " cannot be explained:", 1));
-    let answer = probe.answer(&cluster, &policies).map_err(wrong)?;
-    let decision = probe.decide(&cluster, &policies).map_err(wrong)?;
-    let sides = [
-        (Direction::Egress, "egress", &probe.from, &decision.egress, &answer.egress),
-        (Direction::Ingress, "ingress", &probe.to, &decision.ingress, &answer.ingress),
-    ];
-    let mut value = json!(answer);
-    let mut text = format!(
-        "{} to {} {}: {}\n",
-        probe.from,
-        probe.to,
-        port_text(&probe.protocol, probe.port.as_ref()),
-        answer.verdict
-    );
-    for (direction, name, end, decided, said) in sides {
-        text.push_str(&format!("\n{name} of {end}: {}\n", said.verdict));
-        let tiers = words::tiers(decided);
-        for (tier, words) in &tiers {
-            text.push_str(&format!("  {:<14} {words}\n", tier.to_string()));
+    let value = words::explain(&probe, &inputs.cluster, &inputs.policies).map_err(wrong)?;
+    print_explained(&args.output, &value)
+}
+
+/// Prints what each tier said; the exit code says whether the connection is allowed.
+fn print_explained(output: &Output, value: &Value) -> Verdict {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    output.print(value, || {
+        let port: Option<ProbePort> = serde_json::from_value(value["port"].clone()).ok();
+        let port = port_text(&text(&value["protocol"]), port.as_ref());
+        let (from, to, verdict) =
+            (text(&value["from"]), text(&value["to"]), text(&value["verdict"]));
+        let mut all = format!("{from} to {to} {port}: {verdict}\n");
+        for (name, end) in [("egress", from), ("ingress", to)] {
+            let side = &value[name];
+            all.push_str(&format!("\n{name} of {end}: {}\n", text(&side["verdict"])));
+            for tier in items(side, "tiers") {
+                all.push_str(&format!("  {:<14} {}\n", text(&tier["tier"]), text(&tier["said"])));
+            }
+            all.push_str(&format!("  so: {}\n", text(&side["why"])));
         }
-        text.push_str(&format!("  so: {}\n", words::why(decided, direction)));
-        let tiers: Vec<_> = tiers
-            .iter()
-            .map(|(tier, words)| json!({"tier": tier.to_string(), "said": words}))
-            .collect();
-        value[name]["tiers"] = json!(tiers);
-    }
-    args.output.print(&value, || text)?;
-    Ok(yes_or_no(answer.allowed()))
+        all
+    })?;
+    Ok(yes_or_no(value["verdict"] == "allow"))
 }
 
 fn list(args: &List) -> Verdict {
-    let inputs = offline::inputs(&args.files)?;
-    let rows = policy::list::rows(&inputs.cluster, &inputs.policies);
-    args.output.print(&rows, || {
+    let Some(files) = args.files.files() else { return client::run(online::list(args)) };
+    let inputs = offline::inputs(&files)?;
+    print_rows(&args.output, &policy::list::rows(&inputs.cluster, &inputs.policies))
+}
+
+fn print_rows(output: &Output, rows: &impl serde::Serialize) -> Verdict {
+    output.print(rows, || {
         let mut table =
             Table::new(["TIER", "PRIORITY", "KIND", "POLICY", "PODS", "INGRESS", "EGRESS"]);
-        for row in &rows {
-            let priority = row.priority.map_or("-".to_owned(), |it| it.to_string());
-            let pods = row.pods.to_string();
-            let cells = [&row.tier, &priority, &row.kind, &row.policy, &pods];
-            table.row(cells.into_iter().map(String::as_str).chain([&*row.ingress, &*row.egress]));
+        for row in json!(rows).as_array().into_iter().flatten() {
+            let fields = ["tier", "priority", "kind", "policy", "pods", "ingress", "egress"];
+            let cells = fields.map(|field| match &row[field] {
+                Value::Null => "-".to_owned(),
+                Value::String(text) => text.clone(),
+                other => other.to_string(),
+            });
+            table.row(cells.iter().map(String::as_str));
         }
         table.render(Paint::stdout())
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-impl Files {
-    fn settings(&self) -> policy::spec::Settings {
+impl Mode {
+    fn settings(self) -> policy::spec::Settings {
         use objects::kinds::GroupMode;
-        let mode = match self.mode {
-            Mode::Discover => GroupMode::Discover,
-            Mode::Monitor => GroupMode::Monitor,
-            Mode::Protect => GroupMode::Protect,
+        let mode = match self {
+            Self::Discover => GroupMode::Discover,
+            Self::Monitor => GroupMode::Monitor,
+            Self::Protect => GroupMode::Protect,
         };
         policy::spec::Settings { mode, ..Default::default() }
     }

@@ -12,8 +12,9 @@ use crate::output::{self, Output, texts, yes_or_no};
 
 /// Manage network rules: who may talk to whom, written or learned
 ///
-/// Connections that the rules deny or do not allow are reported; nothing is stopped yet. Export makes
-/// the rules Kubernetes' own network policies, which a CNI plugin may enforce.
+/// Connections that the rules deny or do not allow are reported, and stopped where both ends are in
+/// protect and their nodes enforce policies (`fairlead policy status`). Export makes the rules
+/// Kubernetes' own network policies.
 ///
 /// Examples:
 ///   fairlead rules list

@@ -9,10 +9,10 @@ use crate::cli::listing::field;
 use crate::cli::table::{Cell, moment};
 use crate::output::Output;
 
-/// Show connections that were against the network rules: reported, not stopped
+/// Show connections that were against the network rules, and which were stopped
 ///
 /// Each line is a client, a server, a port and a rule, however often they came. Only workloads in
-/// groups with the mode monitor or protect have violations; protect is not enforced yet.
+/// groups with the mode monitor or protect have violations; protect stops them on nodes that enforce policies.
 ///
 /// Examples:
 ///   fairlead violations --since 1h
@@ -58,8 +58,12 @@ const VIOLATIONS: EventTail = EventTail {
 
 fn row(line: &Value) -> Vec<Cell> {
     let rule = line["rule"].as_str().unwrap_or("(none allows it)");
-    // Protect is not enforced yet, and monitor never stops anything.
-    let stopped = if line["enforced"] == false { "no (not enforced)" } else { "no" };
+    // Monitor never stops anything; protect does on nodes that enforce policies.
+    let stopped = match line["enforced"].as_bool() {
+        Some(true) => "yes",
+        Some(false) => "where enforced",
+        None => "no",
+    };
     vec![
         moment(&field(line, "last")).into(),
         endpoint(&line["client"]).into(),

@@ -48,6 +48,69 @@ pub(super) struct Audit {
     server: ServerFlags,
 }
 
+#[derive(Debug, clap::Args)]
+pub(super) struct Running {
+    /// Only of this cluster; `local` is the cluster that the store is in
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Only of this namespace
+    #[arg(short, long)]
+    namespace: Option<String>,
+    /// Only against this rule
+    #[arg(long)]
+    rule: Option<String>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+    #[command(flatten)]
+    output: Output,
+    #[command(flatten)]
+    server: ServerFlags,
+}
+
+pub(super) async fn running(args: &Running) -> ClientResult<ExitCode> {
+    let route = Route::to(["admission", "running"])
+        .with("limit", args.limit)
+        .maybe("cluster", args.cluster.as_deref())
+        .maybe("namespace", args.namespace.as_deref())
+        .maybe("rule", args.rule.as_deref());
+    let answer: Value = args.server.open()?.get(&route).await?;
+    let titles = [
+        "SINCE",
+        "CLUSTER",
+        "NAMESPACE",
+        "OWNER",
+        "CONTAINER",
+        "IMAGE",
+        "PODS",
+        "RULE",
+        "NOW",
+        "WHY",
+    ];
+    args.output.print_list(&answer, "lines", &titles, |line| {
+        let outcome = field(line, "outcome");
+        let outcome = match outcome.as_str() {
+            "denied" => Cell::coloured("denied", Colour::Red),
+            _ => Cell::coloured(&outcome, Colour::Yellow),
+        };
+        let names = ["cluster", "namespace", "owner", "container", "image", "pods", "rule"];
+        let [cluster, namespace, owner, container, image, pods, rule] = fields(line, names);
+        let since = moment(&field(line, "since")).into();
+        let why = field(line, "why").into();
+        [since, cluster, namespace, owner, container, image, pods, rule, outcome, why]
+    })?;
+    for cluster in items(&answer, "clusters") {
+        let [name, pods, found] = ["cluster", "pods", "findings"].map(|name| field(cluster, name));
+        eprintln!("{name}: {pods} pods judged, {found} findings");
+    }
+    if items(&answer, "clusters").is_empty() {
+        eprintln!(
+            "no cluster has been looked through; admission.webhook and admission.clusters say which are"
+        );
+    }
+    Ok(yes_or_no(items(&answer, "lines").is_empty()))
+}
+
 pub(super) async fn rules(args: &ListFlags) -> ClientResult<ExitCode> {
     let answer: Value = args.server.open()?.get(&Route::to(["admission", "rules"])).await?;
     let titles = ["NAME", "ACTION", "MODE", "ORIGIN", "STATE", "CRITERIA", "WHY"];

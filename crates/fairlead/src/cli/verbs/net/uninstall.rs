@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use kernel::conntrack;
 use kernel::lock_file::{self, LockFile};
 use kernel::netns::Namespace;
+use net::masquerade::{self, NatTable};
 use net::node::Node;
 use net::purge;
 use net::routes::EXPORT_TABLE;
@@ -42,7 +43,7 @@ const LOCK: &str = "lock";
 pub(super) struct Uninstall {
     #[command(flatten)]
     paths: CniPaths,
-    /// Also remove the agent's data directory and socket, its routes and its nftables table
+    /// Also remove the agent's data directory and socket, its routes and its nftables tables
     #[arg(long)]
     purge: bool,
     /// Do it although containers have interfaces; with --purge these are removed as well
@@ -225,9 +226,9 @@ fn gone(removed: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// Routes, interfaces if `force`, and the table that has the kernel track connections.
+/// Routes, interfaces if `force`, the policies' table and the one that has the kernel track connections.
 fn empty_kernel(
-    node: &Node,
+    here: &Node,
     config: &Config,
     force: bool,
     removed: &mut Vec<String>,
@@ -235,7 +236,7 @@ fn empty_kernel(
 ) -> Result<(), Failure> {
     // The default as well: the setting may have been another one when the agent ran.
     let tables: Vec<u32> = config.net.export_table.into_iter().chain([EXPORT_TABLE]).collect();
-    let purged = purge::purge(node, &tables, force).map_err(|e| explain(&e))?;
+    let purged = purge::purge(here, &tables, force).map_err(|e| explain(&e))?;
     removed.extend(purged.interfaces.iter().map(|name| format!("interface {name}")));
     removed.extend(purged.routes.iter().map(|route| format!("route {route}")));
     if !purged.failed.is_empty() {
@@ -244,12 +245,18 @@ fn empty_kernel(
             purged.failed.join("; ")
         )));
     }
-    match conntrack::disable_tracking() {
-        Ok(true) => removed.push("nftables table inet fairlead".to_owned()),
-        Ok(false) => {}
-        Err(error) => notes.push(format!(
-            "the nftables table inet fairlead cannot be looked for ({error}): a kernel without nftables has none"
-        )),
+    for (table, gone) in [
+        ("fairlead", conntrack::disable_tracking()),
+        ("fairlead-guard", node::enforcement::remove()),
+        (masquerade::TABLE, NatTable::remove()),
+    ] {
+        match gone {
+            Ok(true) => removed.push(format!("nftables table inet {table}")),
+            Ok(false) => {}
+            Err(error) => notes.push(format!(
+                "the nftables table inet {table} cannot be looked for ({error}): a kernel without nftables has none"
+            )),
+        }
     }
     Ok(())
 }

@@ -1,29 +1,52 @@
 //! What policies would have stopped of the conversations that were seen.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
-use policy::{Answer, Probe, ProbePort};
+use jiff::Timestamp;
+use policy::{Answer, Inputs, Probe, ProbePort};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Files, offline, port_text};
+use super::{Files, Mode, offline, online, port_text};
+use crate::cli::client::{self, ClientResult, Route, ServerFlags, decode};
 use crate::cli::files::read;
 use crate::cli::table::Table;
 use crate::cli::terminal::Paint;
 use crate::output::{Failure, Output, Verdict, yes_or_no};
+use crate::values;
 
 /// As many conversations as a server tells, several times over.
 const LARGEST: u64 = 256 << 20;
 
+/// The most conversations that a server tells at once.
+const MOST: u32 = 10_000;
+
 #[derive(Debug, clap::Args)]
 pub(super) struct DryRun {
-    #[command(flatten)]
-    files: Files,
+    /// Files with policies: all there are if --cluster is given, else those to be added to what the
+    /// server has; one with the name of another replaces it
+    #[arg(long, required = true, num_args = 1.., value_name = "FILE")]
+    policies: Vec<PathBuf>,
+    /// Files with Namespaces, Pods, Nodes and Services, as kubectl prints them; without any, a running
+    /// server is asked
+    #[arg(long, num_args = 1.., value_name = "FILE", requires = "conversations")]
+    cluster: Vec<PathBuf>,
+    /// The mode of workloads that are in no Group with a mode
+    #[arg(long, value_enum, default_value_t, requires = "cluster")]
+    mode: Mode,
     /// The file with what `fairlead conversations -o json` printed, or `-` for standard input
-    #[arg(long, value_name = "FILE")]
-    conversations: PathBuf,
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    conversations: Option<PathBuf>,
+    /// Of the server's conversations, those since so long ago
+    #[arg(long, value_name = "TIME", value_parser = values::since, default_value = "24h",
+          conflicts_with = "cluster")]
+    since: Duration,
     #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    server: ServerFlags,
 }
 
 /// A line of `fairlead conversations -o json`, as far as it matters here.
@@ -77,13 +100,33 @@ impl Conversation {
 }
 
 pub(super) fn run(args: &DryRun) -> Verdict {
-    let inputs = offline::inputs(&args.files)?;
-    let shown = args.conversations.display();
+    let Some(conversations) = &args.conversations else { return client::run(online(args)) };
+    let (cluster, policies) = (args.cluster.clone(), args.policies.clone());
+    let inputs = offline::inputs(&Files { cluster, policies, mode: args.mode })?;
+    let shown = conversations.display();
     let seen: Conversations =
-        serde_json::from_str(&read(&args.conversations, LARGEST)?).map_err(|wrong| {
+        serde_json::from_str(&read(conversations, LARGEST)?).map_err(|wrong| {
             let hint = "it is what `fairlead conversations -o json` prints";
             Failure(format!("{shown} has no conversations: {wrong}; {hint}"))
         })?;
+    judge(args, &inputs, &seen)
+}
+
+/// Judges the conversations that the server has by its policies and those of the files.
+async fn online(args: &DryRun) -> ClientResult<ExitCode> {
+    let mut inputs = online::inputs(&args.server).await?;
+    offline::add_policies(&mut inputs, &args.policies)?;
+    let since = Timestamp::now() - args.since;
+    let route = Route::to(["guard", "conversations"]).with("since", since).with("limit", MOST);
+    let answer: Value = args.server.open()?.get(&route).await?;
+    if let (Some(matched), true) = (answer["matched"].as_u64(), answer["continue"].is_string()) {
+        eprintln!("the latest {MOST} of {matched} conversations are looked at");
+    }
+    let seen: Conversations = decode(&answer)?;
+    Ok(judge(args, &inputs, &seen)?)
+}
+
+fn judge(args: &DryRun, inputs: &Inputs, seen: &Conversations) -> Verdict {
     let (mut judged, mut unjudged) = (0_usize, 0_usize);
     let mut stopped: Vec<(&Conversation, Answer)> = Vec::new();
     for conversation in &seen.conversations {

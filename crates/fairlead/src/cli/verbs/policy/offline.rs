@@ -1,6 +1,6 @@
 //! A cluster, policies and probes from files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use objects::Invalid;
 use policy::{Inputs, Probe};
@@ -14,7 +14,7 @@ use crate::output::Failure;
 const LARGEST: u64 = 256 << 20;
 
 pub(super) fn inputs(files: &Files) -> Result<Inputs, Failure> {
-    let mut inputs = Inputs::new(files.settings());
+    let mut inputs = Inputs::new(files.mode.settings());
     let mut found = 0;
     for file in &files.cluster {
         for (i, document) in documents(file)?.iter().enumerate() {
@@ -26,7 +26,14 @@ pub(super) fn inputs(files: &Files) -> Result<Inputs, Failure> {
         let problem = "the files of --cluster have no Namespace, Pod, Node or Service";
         return Err(Failure(problem.to_owned()));
     }
-    for file in &files.policies {
+    add_policies(&mut inputs, &files.policies)?;
+    inputs.complete();
+    Ok(inputs)
+}
+
+/// Adds the policies of files; one that is there already is replaced.
+pub(super) fn add_policies(inputs: &mut Inputs, files: &[PathBuf]) -> Result<(), Failure> {
+    for file in files {
         for (i, document) in documents(file)?.iter().enumerate() {
             let added = inputs.add_policy(document);
             for warning in added.map_err(|wrong| failure(file, i, document, &wrong))? {
@@ -34,8 +41,7 @@ pub(super) fn inputs(files: &Files) -> Result<Inputs, Failure> {
             }
         }
     }
-    inputs.complete();
-    Ok(inputs)
+    Ok(())
 }
 
 /// Names the file, the document and the field.

@@ -1,0 +1,255 @@
+//! NetworkPolicies between real pods: who reaches whom is decided by `fairlead policy test` on the objects of
+//! the cluster and by connections, and the two agree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use crate::{SOON, Stage};
+
+const NAMESPACES: [&str; 3] = ["red", "green", "blue"];
+const PODS: [&str; 3] = ["a", "b", "c"];
+const PORTS: [u16; 2] = [8080, 9090];
+
+/// From, to and port: whether it connects.
+type Table = BTreeMap<(String, String, u16), bool>;
+
+/// Nothing enters `red` but pods `a` of namespaces with `team: green`, on the port that is named http. From
+/// `green` only `red` and the pods of `green` itself are reached. Into `blue` come all addresses but `red/a`'s.
+fn policies(except: &str) -> String {
+    format!(
+        r#"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {{ name: only-a, namespace: red }}
+spec:
+  podSelector: {{}}
+  ingress:
+  - from: [{{ namespaceSelector: {{ matchLabels: {{ team: green }} }}, podSelector: {{ matchLabels: {{ app: a }} }} }}]
+    ports: [{{ port: http }}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {{ name: inside, namespace: green }}
+spec:
+  podSelector: {{}}
+  policyTypes: [Egress]
+  egress:
+  - to: [{{ namespaceSelector: {{ matchLabels: {{ team: red }} }} }}, {{ podSelector: {{}} }}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {{ name: block, namespace: blue }}
+spec:
+  podSelector: {{ matchExpressions: [{{ key: app, operator: NotIn, values: [c] }}] }}
+  ingress:
+  - from: [{{ ipBlock: {{ cidr: 0.0.0.0/0, except: [{except}/32] }} }}]
+    ports: [{{ port: 8080, protocol: TCP }}]
+"#
+    )
+}
+
+pub(crate) fn network_policies_hold_between_pods(stage: &Stage) {
+    let began = Instant::now();
+    let cluster = &stage.cluster;
+    let mut objects = String::new();
+    for namespace in NAMESPACES {
+        objects += &format!(
+            "---\napiVersion: v1\nkind: Namespace\nmetadata: {{ name: {namespace}, labels: {{ team: {namespace} }} }}\n"
+        );
+        for pod in PODS {
+            objects += &pod_manifest(namespace, pod);
+        }
+    }
+    cluster.apply(&objects);
+    let mut addresses = BTreeMap::new();
+    for namespace in NAMESPACES {
+        for pod in cluster.wait_pods(namespace, "app", 3, SOON) {
+            let name = pod["metadata"]["name"].as_str().unwrap();
+            let address = pod["status"]["podIP"].as_str().unwrap();
+            addresses.insert(format!("{namespace}/{name}"), address.to_owned());
+        }
+    }
+    eprintln!("nine pods Ready after {:.1} s", began.elapsed().as_secs_f64());
+    cluster.apply(&policies(&addresses["red/a"]));
+    let stopped = agree(stage, &addresses);
+    assert!(stopped > 60, "only {stopped} connections are stopped: the policies do nothing");
+
+    // One goes, another comes: both take effect.
+    cluster.kubectl(&["--namespace=red", "delete", "networkpolicy", "only-a"]);
+    cluster.apply(
+        "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: { name: nothing, namespace: blue }\n\
+         spec: { podSelector: { matchLabels: { app: c } } }\n",
+    );
+    let after = agree(stage, &addresses);
+    assert_ne!(stopped, after);
+    let explain = ["policy", "explain", "red/a", "blue/c", "8080"];
+    let why = stage.cluster.try_kubectl(&[&INSIDE[..], &explain].concat());
+    // Exit code 1: it is denied.
+    let why = why.expect_err("red/a does not reach blue/c");
+    assert!(why.contains("exit code 1"), "{why}");
+    for namespace in NAMESPACES {
+        cluster.kubectl(&["delete", "namespace", namespace, "--wait=false"]);
+    }
+    cluster.wait_for("the pods to be gone", SOON, || {
+        let left = cluster.kubectl(&["get", "pods", "-A", "-l", "truth=table", "-o", "name"]);
+        if left.trim().is_empty() { Ok(()) } else { Err(left) }
+    });
+    eprintln!("policies between pods took {:.1} s", began.elapsed().as_secs_f64());
+}
+
+fn pod_manifest(namespace: &str, pod: &str) -> String {
+    format!(
+        r#"---
+apiVersion: v1
+kind: Pod
+metadata: {{ name: {pod}, namespace: {namespace}, labels: {{ app: {pod}, truth: table }} }}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: web
+    image: local/busybox:1
+    imagePullPolicy: Never
+    command: [sh, -c, "mkdir /www && echo {pod} >/www/name && httpd -p 9090 -h /www && exec httpd -f -p 8080 -h /www"]
+    ports: [{{ name: http, containerPort: 8080 }}]
+    readinessProbe: {{ httpGet: {{ path: /name, port: http }}, periodSeconds: 2 }}
+"#
+    )
+}
+
+/// In a controller's container.
+const INSIDE: [&str; 5] = [
+    "--namespace=fairlead",
+    "exec",
+    "deployment/fairlead-controller",
+    "--",
+    "/usr/local/bin/fairlead",
+];
+
+fn get(stage: &Stage, kinds: &str) -> String {
+    stage.cluster.kubectl(&["get", kinds, "-A", "-o", "json"])
+}
+
+/// Waits until the policies are in force; then decides and connects, and compares. Says how many are stopped.
+fn agree(stage: &Stage, addresses: &BTreeMap<String, String>) -> usize {
+    let names = |list: &Value, name: &dyn Fn(&Value) -> String| -> BTreeSet<String> {
+        list.as_array().unwrap().iter().map(name).collect()
+    };
+    let written: Value = serde_json::from_str(&get(stage, "networkpolicies")).unwrap();
+    let written = names(&written["items"], &|it| {
+        let text = |field: &str| it["metadata"][field].as_str().unwrap().to_owned();
+        format!("{}/{}", text("namespace"), text("name"))
+    });
+    stage.cluster.wait_for("policies to be in force everywhere", SOON, || {
+        let ask = [&INSIDE[..], &["policy", "status", "-o", "json"]].concat();
+        let said = stage.cluster.try_kubectl(&ask)?;
+        let status: Value =
+            serde_json::from_str(&said).map_err(|error| format!("{error}: {said}"))?;
+        let known = names(&status["policies"], &|it| it["policy"].as_str().unwrap().to_owned());
+        let nodes = status["nodes"].as_array().unwrap();
+        let applied = nodes.iter().all(|node| node["state"] == "applied") && nodes.len() == 3;
+        if known == written && applied { Ok(()) } else { Err(said) }
+    });
+    let decided = decided(stage, addresses);
+    // What passes may be slow on a busy machine, so that a connection is tried again; what is to be stopped
+    // must not pass once.
+    let mut found = connected(stage, addresses);
+    for _ in 0..2 {
+        let through: Vec<_> =
+            decided.iter().filter(|(probe, allowed)| !**allowed && found[*probe]).collect();
+        assert!(through.is_empty(), "connected though denied: {through:?}");
+        if decided == found {
+            break;
+        }
+        let again = connected(stage, addresses);
+        found =
+            found.into_iter().map(|(probe, yes)| (probe.clone(), yes || again[&probe])).collect();
+    }
+    let wrong: Vec<_> =
+        decided.iter().filter(|(probe, allowed)| found[*probe] != **allowed).collect();
+    assert!(wrong.is_empty(), "decided otherwise than it connects: {wrong:?}");
+    let stopped = decided.values().filter(|allowed| !**allowed).count();
+    eprintln!("{} connections as decided, {stopped} of them stopped", decided.len());
+    stopped
+}
+
+/// What `fairlead policy test` says, on the objects that the cluster has.
+fn decided(stage: &Stage, addresses: &BTreeMap<String, String>) -> Table {
+    let file = |name: &str, text: String| {
+        let path = stage.home.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let cluster = file("objects.json", get(stage, "namespaces,pods,nodes,services"));
+    let policies = file("policies.json", get(stage, "networkpolicies"));
+    let mut probes = Vec::new();
+    for from in addresses.keys() {
+        for to in addresses.keys() {
+            for port in PORTS {
+                probes.push((from.clone(), to.clone(), port));
+            }
+        }
+    }
+    let lines: Vec<_> = probes
+        .iter()
+        .map(|(from, to, port)| {
+            json!({"from": from, "to": to, "protocol": "TCP", "port": port}).to_string()
+        })
+        .collect();
+    let asked = file("probes.jsonl", lines.join("\n"));
+    let output = stage.run(&[
+        "policy",
+        "test",
+        "--cluster",
+        &cluster,
+        "--policies",
+        &policies,
+        "--probes",
+        &asked,
+        "-o",
+        "json",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{}", crate::text(&output.stderr));
+    let answers: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let allowed = answers.as_array().unwrap().iter().map(|answer| answer["verdict"] == "allow");
+    probes.into_iter().zip(allowed).collect()
+}
+
+/// Who reaches whom: every pod tries all others at once.
+fn connected(stage: &Stage, addresses: &BTreeMap<String, String>) -> Table {
+    let ask = "for to; do (timeout 4 wget -qO /dev/null http://$to/name && echo $to) & done; wait";
+    let targets: Vec<String> = addresses
+        .values()
+        .flat_map(|address| PORTS.map(|port| format!("{address}:{port}")))
+        .collect();
+    let mut found = Table::new();
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = addresses
+            .keys()
+            .map(|from| {
+                let targets = &targets;
+                let asking = scope.spawn(move || {
+                    let (namespace, pod) = from.split_once('/').unwrap();
+                    let namespace = format!("--namespace={namespace}");
+                    let mut command = vec![&*namespace, "exec", pod, "--", "sh", "-c", ask, "sh"];
+                    command.extend(targets.iter().map(String::as_str));
+                    stage.cluster.kubectl(&command)
+                });
+                (from, asking)
+            })
+            .collect();
+        for (from, asking) in asked {
+            let said = asking.join().unwrap();
+            let reached: Vec<&str> = said.lines().collect();
+            for (to, address) in addresses {
+                for port in PORTS {
+                    let yes = reached.contains(&format!("{address}:{port}").as_str());
+                    found.insert((from.clone(), to.clone(), port), yes);
+                }
+            }
+        }
+    });
+    found
+}
