@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 14] = [
+const BENCHMARKS: [(&str, &str); 18] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
@@ -18,12 +18,16 @@ const BENCHMARKS: [(&str, &str); 14] = [
     ("fleet", "fleet"),
     ("mesh", "plan"),
     ("admission", "admission"),
+    ("admission", "images"),
+    ("admission", "running"),
     ("traffic", "conversations"),
     ("edge", "identity"),
     ("edge", "webhook"),
     ("edge", "agents"),
     ("cni", "cni"),
     ("fairlead", "flood"),
+    ("net", "overlay"),
+    ("fairlead", "console"),
     ("node", "enforcement"),
 ];
 

@@ -84,7 +84,7 @@ impl Table {
 impl Row {
     /// How many times better than a rival ours is.
     pub fn times(&self, rival: f64) -> f64 {
-        let less_is_better = matches!(self.unit.as_str(), "ns" | "B" | "%");
+        let less_is_better = matches!(self.unit.as_str(), "ns" | "B" | "%" | "requests");
         if less_is_better { rival / self.ours } else { self.ours / rival }
     }
 }

@@ -3,6 +3,7 @@
 //! ```text
 //! test ── kube::Client ── Proxy (faults) ── KubeServer (kube-apiserver ── etcd)
 //!   ├──── IdentityProvider (OpenID Connect, under Node.js)
+//!   ├──── receivers (rsyslog, Alertmanager, a mail server)
 //!   ├──── Sandbox (network namespaces, veths between them)
 //!   └──── Cluster (control plane and nodes, with kubelet, containerd, kube-proxy)
 //! ```
@@ -25,6 +26,7 @@ mod leash;
 pub mod need;
 mod port;
 mod proxy;
+pub mod receivers;
 mod sandbox;
 
 pub use access::Access;

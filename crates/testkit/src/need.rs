@@ -80,6 +80,26 @@ pub fn nft() -> Result<(), String> {
     runs("nft", &["--version"])
 }
 
+/// A registry of images.
+pub fn docker_registry() -> Result<(), String> {
+    runs("docker-registry", &["--version"])
+}
+
+/// A real syslog server, with TLS.
+pub fn rsyslog() -> Result<(), String> {
+    runs("rsyslogd", &["-v"])
+}
+
+/// A real Alertmanager.
+pub fn alertmanager() -> Result<(), String> {
+    runs("prometheus-alertmanager", &["--version"])
+}
+
+/// A real mail server.
+pub fn mail_server() -> Result<(), String> {
+    runs("/usr/bin/python3", &["-c", "import aiosmtpd"])
+}
+
 pub(crate) fn runs(program: &str, args: &[&str]) -> Result<(), String> {
     match Command::new(program).args(args).output() {
         Ok(output) if output.status.success() => Ok(()),

@@ -191,8 +191,16 @@ impl Stage<'_> {
 
     fn all_gone(&self) -> Ran {
         self.delete()?;
-        let links = Netlink::open()?.links()?;
-        let ours = links.iter().filter(|link| cni::interface::is_ours(&link.name)).count();
+        // A DEL does not wait for the kernel.
+        let until = Instant::now() + PATIENCE;
+        let ours = loop {
+            let links = Netlink::open()?.links()?;
+            let ours = links.iter().filter(|link| cni::interface::is_ours(&link.name)).count();
+            if ours == 0 || Instant::now() > until {
+                break ours;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
         self.recorder.figure("interfacesLeaked", ours as f64);
         self.recorder.figure("addressesLeaked", self.daemon.recorded()?.len() as f64);
         Ok(())
@@ -236,7 +244,9 @@ impl Daemon {
                 ipv4: Some("10.64.0.0/20".to_owned()),
                 ipv6: Some("fd64::/116".to_owned()),
             }],
+            masquerade: false,
             mtu: None,
+            vxlan_port: net::overlay::PORT,
             export_table: Some(119),
             grace: Duration::ZERO,
             kubernetes: false,
