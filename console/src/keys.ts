@@ -4,7 +4,7 @@
  * Keys typed into fields, the editor and the terminal are theirs, as are those with a modifier other
  * than shift. ⌘K and Ctrl-K work everywhere.
  */
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export interface Key {
   /** `j`, `Enter`, `?`, or `mod+k` for ⌘ on a Mac and Ctrl elsewhere. */
@@ -56,7 +56,8 @@ export function startKeys(): void {
 export function useKeys(keys: Key[]): void {
   const layer = useRef({ keys });
   layer.current.keys = keys;
-  useEffect(() => {
+  // With what is shown, not a frame later: who sees a page may press its keys.
+  useLayoutEffect(() => {
     const own = layer.current;
     layers.push(own);
     return () => {

@@ -32,19 +32,18 @@ interface Choice {
   href: string;
 }
 
-/** The kinds of the first chosen cluster that answers. */
+/** The kinds of the first chosen cluster that answers, also if it is known to answer only later. */
 function useKinds(): Kind[] {
   const [kinds, setKinds] = useState<Kind[]>([]);
+  const answers = (name: string) => clusters.value.some((one) => one.name === name && ["ready", "degraded"].includes(one.state));
+  const first = resolve(selection()).find(answers);
   useEffect(() => {
     let gone = false;
-    const names = resolve(selection());
-    const ready = names.filter((name) => clusters.value.some((one) => one.name === name && ["ready", "degraded"].includes(one.state)));
-    const first = ready[0];
     if (first) void kindsOf(first).then((found) => !gone && setKinds(found), () => {});
     return () => {
       gone = true;
     };
-  }, []);
+  }, [first]);
   return kinds;
 }
 

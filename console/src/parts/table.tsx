@@ -4,6 +4,7 @@
  */
 import type { ComponentChildren } from "preact";
 import { memo } from "./memo";
+import { assignSlots } from "./slots";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { useKeys, type Key } from "../keys";
 import { Down, Up } from "./icons";
@@ -194,16 +195,20 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
 
   const end = Math.min(count, range.end);
   const start = Math.min(range.start, end);
-  // Elements are used again for the rows that come into sight: making new ones is what costs.
-  const slots = range.end - range.start;
-  const drawn = [];
+  const shown = [];
   for (let index = start; index < end; index++) {
     const row = props.row(index);
+    shown.push({ index, row, name: row && props.rowKey(row) });
+  }
+  const slots = useRef(new Map<string, number>());
+  slots.current = assignSlots(slots.current, shown.map(({ index, name }) => name ?? ` ${index}`));
+  const drawn = [];
+  for (const { index, row, name } of shown) {
     drawn.push(
       <TableRow<T>
-        key={index % slots}
+        key={slots.current.get(name ?? ` ${index}`)}
         row={row}
-        name={row && props.rowKey(row)}
+        name={name}
         index={index}
         columns={columns}
         at={index === at}
