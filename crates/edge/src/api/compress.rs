@@ -53,7 +53,7 @@ pub(crate) async fn compress(api: &Api, response: Response) -> Response {
     Response::from_parts(parts, gzip.into())
 }
 
-fn gzip(plain: &Bytes) -> Option<Bytes> {
+pub(crate) fn gzip(plain: &Bytes) -> Option<Bytes> {
     let mut encoder = GzEncoder::new(Vec::with_capacity(plain.len() / 4), Compression::fast());
     encoder.write_all(plain).ok()?;
     encoder.finish().ok().map(Bytes::from)

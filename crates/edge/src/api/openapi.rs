@@ -1,10 +1,9 @@
 //! The API's own description, from the handlers themselves.
 
-use std::sync::Arc;
-
 use axum::Extension;
+use axum::body::Bytes;
 use axum::response::{IntoResponse, Response};
-use http::header;
+use http::{HeaderMap, header};
 use utoipa::openapi::path::{Operation, Parameter, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -15,21 +14,26 @@ use utoipa::openapi::{
 use utoipa::{PartialSchema, ToSchema};
 use utoipa_axum::routes;
 
+use super::console::takes_gzip;
 use super::pipeline::COOKIE;
 use super::problem::ProblemBody;
-use super::{Route, Routes};
+use super::{Route, Routes, compress};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::open(), routes!(openapi))
 }
 
-/// Written once, served as it is.
+/// Written and compressed once, served as it is: anybody may ask for it, as often as they like.
 #[derive(Clone, Debug)]
-pub(crate) struct Document(Arc<str>);
+pub(crate) struct Document {
+    plain: Bytes,
+    gzip: Option<Bytes>,
+}
 
 impl Document {
     pub(crate) fn of(routes: &Routes) -> Self {
-        Self(text(routes).into())
+        let plain = Bytes::from(text(routes));
+        Self { gzip: compress::gzip(&plain), plain }
     }
 }
 
@@ -38,8 +42,12 @@ impl Document {
     get, path = "/openapi.json", tag = "about", security(()),
     responses((status = 200, description = "An OpenAPI document", body = Object))
 )]
-async fn openapi(Extension(Document(text)): Extension<Document>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], text.to_string()).into_response()
+async fn openapi(Extension(document): Extension<Document>, headers: HeaderMap) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json"), (header::VARY, "accept-encoding")];
+    match document.gzip.filter(|_| takes_gzip(&headers)) {
+        Some(gzip) => (kind, [(header::CONTENT_ENCODING, "gzip")], gzip).into_response(),
+        None => (kind, document.plain).into_response(),
+    }
 }
 
 /// As it is checked in.

@@ -128,6 +128,9 @@ impl Strangers {
         // Answers that nobody reads.
         let page = "GET /api/v1/openapi.json HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
         strangers.hold(each, at.api, page.as_bytes(), None);
+        // Answers that would have to be compressed for each.
+        let page = "GET /api/v1/openapi.json HTTP/1.1\r\nhost: x\r\naccept-encoding: gzip\r\n\r\n";
+        strangers.hold(each, at.api, page.repeat(64).as_bytes(), None);
         let metrics = "GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n".repeat(64);
         strangers.hold(of(at.admin), at.admin, metrics.as_bytes(), None);
         // Handshakes that do not go on.
