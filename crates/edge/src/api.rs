@@ -8,6 +8,7 @@
 
 mod across;
 mod admission;
+mod affinity;
 mod agents;
 mod apply;
 mod audit;
@@ -151,6 +152,8 @@ pub struct Serving {
     secure: bool,
     /// What each user has open at the socket.
     shares: live::UserShares,
+    /// Requests whose sessions are in other replicas.
+    passed_on: affinity::PassedOn,
 }
 
 /// Serves the API on `listener` until `tasks` stops. Waits for nothing.

@@ -5,9 +5,10 @@
 mod http;
 
 use std::io::{BufRead, BufReader};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
@@ -18,8 +19,12 @@ use kube::Api;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::Kubeconfig;
 use objects::kinds::{AddressPool, AdmissionRule, Cluster, ClusterMesh, Group};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
 use serde_json::{Value, json};
 use testkit::{KubeServer, requires};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{self, Message};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 /// How long a controller that was told to stop goes on answering.
@@ -240,6 +245,43 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
         }
     }
 
+    // A browser that logged in to one is known to any.
+    let cookies = logged_in(&old);
+    let me = |replica: &Controller, cookies: &str| {
+        let url = format!("{}/api/v1/me", replica.api);
+        http::send("GET", &url, &[("cookie", cookies)], "", PATIENCE)
+    };
+    for replica in [&old, &new] {
+        let answer = me(replica, &cookies);
+        assert_eq!(answer.status, 200, "{}: {}", replica.address, answer.text);
+        assert_eq!(answer.json()["user"], "local", "{}", answer.text);
+        assert!(a_socket_answers(replica, &cookies), "{}", replica.address);
+    }
+    // Only by what a replica sealed: who names another address is nobody, and so is who names none.
+    let stranger = TcpListener::bind(("127.77.0.9", port)).unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let (session, _) = cookies.split_once("; fairlead-replica=").unwrap();
+    let renamed = cookies.replace(&old.address, "127.77.0.9");
+    for unsealed in [session, &renamed] {
+        assert_eq!(me(&new, unsealed).status, 401, "{unsealed}");
+    }
+    assert!(stranger.accept().is_err(), "a replica connected to an address of a stranger's");
+    // The client's address is what a replica says it is, not what the client says.
+    let csrf = me(&new, &cookies).json()["csrf"].as_str().unwrap().to_owned();
+    let forged = [("cookie", &*cookies), ("fairlead-client", "9999999999999.x.192.0.2.1")];
+    assert_eq!(
+        http::send("GET", &format!("{}/api/v1/me", new.api), &forged, "", PATIENCE).status,
+        200
+    );
+    let out = [("cookie", &*cookies), ("x-csrf-token", &csrf)];
+    let answer = http::send("POST", &format!("{}/api/v1/logout", new.api), &out, "", PATIENCE);
+    assert_eq!(answer.status, 204, "{}", answer.text);
+    for replica in [&old, &new] {
+        assert_eq!(me(replica, &cookies).status, 401, "{}", replica.address);
+    }
+    let cookies = logged_in(&old);
+    assert_eq!(me(&new, &cookies).status, 200);
+
     // It says that it goes, hands over, and answers meanwhile.
     let told = Instant::now();
     old.terminate();
@@ -258,7 +300,44 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     eventually("it ends", async || old.has_ended().then_some(())).await;
     let (code, out, err) = new.fairlead(&["clusters", "list"]);
     assert_eq!(code, 0, "{out}{err}");
+    // Its sessions went with it, and whoever had one is asked to log in.
+    assert_eq!(me(&new, &cookies).status, 401);
     eprintln!("handed over after {} ms", handed_over.as_millis());
+}
+
+/// The cookies of a browser that followed a login link of this replica.
+fn logged_in(replica: &Controller) -> String {
+    let (code, out, err) = replica.fairlead(&["login-link"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let answer = http::get(out.trim(), None, PATIENCE);
+    assert_eq!(answer.status, 303, "{}", answer.text);
+    let set = answer.headers.get_all("set-cookie").iter();
+    let cookies = set.map(|cookie| cookie.to_str().unwrap().split(';').next().unwrap());
+    let cookies = cookies.collect::<Vec<_>>().join("; ");
+    assert!(cookies.contains("fairlead-session=") && cookies.contains("; fairlead-replica="));
+    cookies
+}
+
+/// Whether a page's socket is open, to and fro.
+fn a_socket_answers(replica: &Controller, cookies: &str) -> bool {
+    let host = replica.api.trim_start_matches("https://");
+    let tcp = TcpStream::connect(host).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let name = ServerName::try_from(replica.address.clone()).unwrap();
+    let config = Arc::new(http::any_certificate());
+    let tls = StreamOwned::new(ClientConnection::new(config, name).unwrap(), tcp);
+    let mut request = format!("wss://{host}/api/v1/socket").into_client_request().unwrap();
+    request.headers_mut().insert("cookie", cookies.parse().unwrap());
+    request.headers_mut().insert("origin", format!("https://{host}").parse().unwrap());
+    let (mut socket, _) = tungstenite::client(request, tls).unwrap();
+    socket.send(Message::Ping("are you there?".into())).unwrap();
+    loop {
+        match socket.read() {
+            Ok(Message::Pong(said)) => return said == "are you there?",
+            Ok(_) => {}
+            Err(error) => panic!("the socket ended: {error}"),
+        }
+    }
 }
 
 /// A pod as the controller's Deployment makes them, with the status that a kubelet writes.

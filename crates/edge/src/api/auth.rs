@@ -24,7 +24,7 @@ use super::pipeline::{self, ClientAddress};
 use super::{Api, Body, Problem, Query, Route, Routes};
 
 /// Ties a login to the browser that began it.
-const COOKIE: &str = "fairlead-oidc";
+pub(crate) const COOKIE: &str = "fairlead-oidc";
 
 pub(crate) fn routes() -> Routes {
     Routes::default()

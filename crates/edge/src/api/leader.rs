@@ -33,6 +33,7 @@ use rustls::pki_types::ServerName;
 use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 
 use super::{Api, BASE, ErrorCode, Problem};
 use crate::tls;
@@ -246,6 +247,22 @@ impl LeaderReach {
         asked.header(header::HOST, host.to_string()).header(PASS, pass).body(Empty::new()).ok()
     }
 
+    /// A connection to the replica at `address`, which has to show a certificate of `bundle`.
+    pub(super) async fn connect(
+        &self,
+        address: SocketAddr,
+        bundle: &str,
+    ) -> Result<TlsStream<TcpStream>, String> {
+        let config = tls::client(bundle).map_err(|error| stallproof::sentence(&error))?;
+        let name = ServerName::try_from(self.name.clone()).map_err(|error| error.to_string())?;
+        let connecting = async {
+            let stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            TlsConnector::from(config).connect(name, stream).await
+        };
+        connecting.await.map_err(|error: std::io::Error| error.to_string())
+    }
+
     /// The answer of the replica at `address`, which has to show a certificate of `bundle`.
     pub(super) async fn ask(
         &self,
@@ -255,13 +272,9 @@ impl LeaderReach {
         tasks: &Tasks,
         deadline: Deadline,
     ) -> Result<Response, String> {
-        let config = tls::client(bundle).map_err(|error| stallproof::sentence(&error))?;
-        let name = ServerName::try_from(self.name.clone()).map_err(|error| error.to_string())?;
         let connecting = async {
-            let stream = TcpStream::connect(address).await?;
-            stream.set_nodelay(true)?;
-            let stream = TlsConnector::from(config).connect(name, stream).await?;
-            http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)
+            let stream = self.connect(address, bundle).await?;
+            http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())
         };
         let connected = deadline.within(CONNECT).bound(Box::pin(connecting)).await;
         let (mut sender, connection) = connected

@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Uri, header};
 use super::compress::compress;
 use super::console::takes_gzip;
 use super::pipeline::RequestId;
-use super::{Api, BASE, ErrorCode, Problem};
+use super::{Api, BASE, ErrorCode, Problem, affinity};
 use crate::same_site::is_local;
 
 const SAFE: [(HeaderName, &str); 4] = [
@@ -30,13 +30,19 @@ pub(crate) async fn outside(
     let id = RequestId::new();
     let gzip = takes_gzip(request.headers());
     request.extensions_mut().insert(id.clone());
-    let response = if loopback && !is_local(request.headers()) {
+    let mut response = if loopback && !is_local(request.headers()) {
         let why =
             "this listener answers only to localhost; ask for it by 127.0.0.1, [::1] or localhost";
         Problem::new(ErrorCode::Forbidden, why).into_response()
     } else {
-        next.run(request).await
+        affinity::take_client(&api, &mut request);
+        match affinity::pass_on(&api, request).await {
+            // It has all that follows from where it was made.
+            Ok(response) => return response,
+            Err(request) => next.run(request).await,
+        }
     };
+    affinity::mark(&api, &mut response);
     let mut response = Problem::named(response, id.as_str());
     if gzip {
         response = compress(&api, response).await;
