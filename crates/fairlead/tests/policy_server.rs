@@ -14,7 +14,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use node::Identity;
 use node::client::{Answer, Client, ClientError, Endpoint, ProgramChanges};
-use policy::program::{Fingerprint, Packet, Program};
+use policy::program::{Fingerprint, Packet, Program, RuleTotal};
 use running::Up;
 use serde_json::{Value, json};
 use stallproof::{Deadline, Tasks};
@@ -258,6 +258,45 @@ async fn kube_an_agent_that_never_reads_holds_up_nobody() {
     stage.tasks.shutdown(Duration::from_secs(2)).await;
 }
 
+/// What an agent's rules counted is shown with the rules, and what netfilter does not see with the node.
+async fn counts_and_bypasses_are_told(stage: &Stage, a: &Agent) {
+    let chain = a.program.chains.values().next().unwrap();
+    let counters: Vec<_> = chain.counters().collect();
+    let total = |at: usize, packets| RuleTotal { counter: counters[at], packets, bytes: 1234 };
+    a.client.enforced(&[], &[total(0, 12), total(1, 3)], true, soon()).await.unwrap();
+    let listed = ["policy", "list", "--rules", "-o", "json"];
+    let said = stage.until(&listed, |it| it["rules"][0]["packets"] == 12);
+    let first = &said["rules"][0];
+    assert_eq!(
+        (&first["rules"][0]["policy"], &first["rules"][0]["rule"], &first["nodes"]),
+        (&json!("shop/only-web"), &json!("ingress[0]"), &json!(1)),
+        "{said}"
+    );
+    let shown = stage.up.fairlead(&["policy", "list", "--rules"]);
+    assert!(shown.out.contains("NetworkPolicy shop/only-web isolation"), "{shown:?}");
+    let explained = stage.up.fairlead(&["policy", "explain", "shop/web", "shop/db", "8080"]);
+    let counted = "counted: 12 packets, 1234 bytes on 1 node";
+    assert!(explained.out.contains(counted), "{explained:?}");
+    let denied = ["policy", "explain", "bank/vault", "shop/db", "8080", "-o", "json"];
+    let denied = stage.up.fairlead(&denied).json();
+    assert_eq!(denied["ingress"]["counted"]["packets"], 3, "{denied}");
+    assert_eq!(denied["egress"]["counted"], Value::Null, "{denied}");
+
+    let bridge = "shop/db is not judged: pods on the bridge cni0 reach each other";
+    a.client.enforced(&[bridge.to_owned()], &[], false, soon()).await.unwrap();
+    let status = ["policy", "status", "-o", "json"];
+    let said = stage.until(&status, |it| it["nodes"][0]["state"] == "bypassed");
+    assert_eq!(said["policies"][0]["applied"], 0, "{said}");
+    let shown = stage.up.fairlead(&["policy", "status"]);
+    assert!(shown.code == 1 && shown.out.contains("the bridge cni0"), "{shown:?}");
+    a.client.enforced(&[], &[], false, soon()).await.unwrap();
+    stage.until(&status, |it| it["nodes"][0]["state"] == "applied");
+    // Of its own node alone.
+    let joined = stage.join("node-b", 9).await;
+    let forged = a.client.with_agent_of(&joined).enforced(&[], &[], true, soon()).await;
+    assert!(matches!(forged, Err(ClientError::Denied(_))), "{forged:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kube_the_command_line_tells_of_policies_in_force_and_puts_a_workload_apart() {
     requires!(kube);
@@ -288,6 +327,7 @@ async fn kube_the_command_line_tells_of_policies_in_force_and_puts_a_workload_ap
     let shown = stage.up.fairlead(&["policy", "status"]);
     assert_eq!(shown.code, 0, "{shown:?}");
     assert!(shown.out.contains("1 of 1 nodes"), "{shown:?}");
+    counts_and_bypasses_are_told(&stage, &a).await;
     // A change that an agent could not make is told in its words.
     stage.policy("shop", "from-db", "db").await;
     let delta = soon().bound(a.changes.next()).await.unwrap().unwrap();

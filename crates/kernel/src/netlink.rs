@@ -9,6 +9,7 @@
 
 use std::io;
 use std::mem;
+use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -195,6 +196,20 @@ impl Netlink {
             }
         }
         Ok(None)
+    }
+
+    /// Returns the link by which a packet of this machine to the address would leave; none if no route
+    /// leads there.
+    pub fn link_towards(&mut self, address: IpAddr) -> Result<Option<u32>, Error> {
+        match self.exchange(vec![(listing::route_to(address), 0)], true) {
+            Ok(found) => Ok(found.and_then(listing::read_link_of_route)),
+            Err(failure) => match failure.source.raw_os_error() {
+                Some(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::EINVAL | libc::EACCES) => {
+                    Ok(None)
+                }
+                _ => Err(Error::new(format!("find the route to {address}"), failure.source)),
+            },
+        }
     }
 
     fn list<T>(

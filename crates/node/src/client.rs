@@ -30,9 +30,9 @@ use tonic::body::Body;
 use tonic::{Code, Request, Status, Streaming};
 use traffic::agents::JoinFacts;
 
-use policy::program::{Delta, Fingerprint};
+use policy::program::{Delta, Fingerprint, RuleTotal};
 pub use protocol::Answer;
-use protocol::program::{ChangeParts, fingerprint_out};
+use protocol::program::{ChangeParts, REASONS, fingerprint_out, totals_out};
 use protocol::proto::agents_client::AgentsClient;
 use protocol::{AGENT, Executor, KNOWN, Malformed, RETRY, encode_report, proto};
 use traffic::conversations::Report;
@@ -238,6 +238,26 @@ impl Client {
         let error = error.unwrap_or_default();
         let asked = proto::AppliedRequest { agent: self.agent.clone(), generation, error };
         deadline.bound(calls.applied(asked)).await.map_err(|_| over("no answer in time"))??;
+        Ok(())
+    }
+
+    /// Says why packets of some pods are not judged, and what rules counted: at most
+    /// [`TOTALS`](protocol::program::TOTALS) of them.
+    pub async fn enforced(
+        &self,
+        uncovered: &[String],
+        totals: &[RuleTotal],
+        anew: bool,
+        deadline: Deadline,
+    ) -> Result<(), ClientError> {
+        let mut calls = self.calls.clone();
+        let asked = proto::EnforcedRequest {
+            agent: self.agent.clone(),
+            uncovered: uncovered.iter().take(REASONS).cloned().collect(),
+            totals: totals_out(totals),
+            anew,
+        };
+        deadline.bound(calls.enforced(asked)).await.map_err(|_| over("no answer in time"))??;
         Ok(())
     }
 

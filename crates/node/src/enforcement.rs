@@ -25,7 +25,7 @@ mod removal;
 mod ruleset;
 mod saved;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -35,13 +35,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kernel::nftables::Counted;
-use policy::program::{CounterId, Delta, Fingerprint};
+use policy::program::{CounterId, Delta, Fingerprint, Program};
 use stallproof::watchdog::Severity;
 use stallproof::{Deadline, Snapshot, Tasks, Watchdog, sentence};
 use tokio::sync::oneshot;
 use tracing::{error, info, warn};
 
 pub use counted::RuleCount;
+pub use coverage::PodNetwork;
 pub use datapath::{DatapathError, DenySettings, Revoked};
 pub use denials::{Denial, DenialCounters, Denials, NamedRule};
 pub use dns::DnsCounters;
@@ -62,9 +63,17 @@ pub const WAIT_FOR_POLICIES: Duration = Duration::from_secs(2);
 /// How often it looks whether they are there.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// How often it is looked whether netfilter sees the pods of another plugin, sooner where it did not
+/// before, and how many of them are looked at.
+const COVERAGE: Duration = Duration::from_secs(10);
+const COVERAGE_AGAIN: Duration = Duration::from_secs(1);
+const COVERAGE_PODS: usize = 2_000;
+
 #[derive(Debug)]
 pub struct Settings {
     pub enforcer: EnforcerSettings,
+    /// Who wires this node's pods.
+    pub network: PodNetwork,
     /// Where the program is kept for the next boot.
     pub file: PathBuf,
     /// The pods that this node's network has: address, namespace and name.
@@ -82,6 +91,8 @@ pub struct Status {
     pub selected: usize,
     /// Addresses of pods whose DNS goes through the agent, for rules by domain name.
     pub asking: usize,
+    /// Why packets of some pods are not judged, a sentence for each reason.
+    pub uncovered: Vec<String>,
     /// What is wrong, in words.
     pub failing: Option<String>,
 }
@@ -127,7 +138,7 @@ pub enum NotEnforced {
     Open(#[source] io::Error),
     #[error("the node's links cannot be looked at")]
     Links(#[source] io::Error),
-    #[error("packets of pods here pass by netfilter: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("packets of pods here pass by netfilter: {}", in_words(.0))]
     Bypassed(Vec<coverage::Bypass>),
     #[error(transparent)]
     Datapath(#[from] DatapathError),
@@ -142,16 +153,19 @@ pub fn start(
     watchdog: &Watchdog,
     tasks: &Tasks,
 ) -> Result<Enforcement, NotEnforced> {
-    let Settings { enforcer, file, pods } = settings;
+    let Settings { enforcer, network, file, pods } = settings;
     let file = ProgramFile::new(file);
-    let saved = file.load().unwrap_or_else(|error| {
+    let mut saved = file.load().unwrap_or_else(|error| {
         let error = sentence(&error);
         warn!(error, "the saved program cannot be used; a controller will send one");
         None
     });
-    let bypasses = coverage::bypasses(coverage::PodNetwork::Own).map_err(NotEnforced::Links)?;
-    if !bypasses.is_empty() {
-        return Err(NotEnforced::Bypassed(bypasses));
+    let bypasses = coverage::of_node().map_err(NotEnforced::Links)?;
+    match network {
+        PodNetwork::Own if !bypasses.is_empty() => return Err(NotEnforced::Bypassed(bypasses)),
+        // It goes on and refuses what it is sent: the reason may go, and whoever asks hears it.
+        PodNetwork::Foreign if !bypasses.is_empty() => saved = None,
+        PodNetwork::Own | PodNetwork::Foreign => {}
     }
     let datapath = NftDatapath::open().map_err(NotEnforced::Open)?;
     let enforcer = Enforcer::start(datapath, enforcer, saved, pods)?;
@@ -170,8 +184,17 @@ pub fn start(
     let names = Snapshot::new(enforcer.domain_names());
     let patterns = names.clone();
     let told = denials.clone();
-    let mut worker =
-        Worker { enforcer, file, status: shown, denials: told, names, unsaved: None, revoke: true };
+    let coverage = Coverage { network, looked: None, suspects: BTreeSet::new(), said: Vec::new() };
+    let mut worker = Worker {
+        enforcer,
+        file,
+        status: shown,
+        denials: told,
+        names,
+        unsaved: None,
+        revoke: true,
+        coverage,
+    };
     thread::Builder::new()
         .name("enforce".to_owned())
         .spawn(move || {
@@ -210,6 +233,65 @@ struct Worker {
     unsaved: Option<Instant>,
     /// Whether connections under way are to be judged again.
     revoke: bool,
+    coverage: Coverage,
+}
+
+/// What is known of pods whose packets netfilter does not see.
+struct Coverage {
+    network: PodNetwork,
+    looked: Option<Instant>,
+    /// The pods that netfilter did not see at the last look. One look says nothing: a pod comes and goes
+    /// at other times than its place in the program.
+    suspects: BTreeSet<String>,
+    said: Vec<String>,
+}
+
+impl Coverage {
+    /// Refuses what would not be enforced.
+    fn refuse(&self) -> Result<(), EnforceError> {
+        if self.network == PodNetwork::Own {
+            return Ok(());
+        }
+        let bypasses = coverage::of_node().map_err(DatapathError::Read)?;
+        match bypasses.is_empty() {
+            true => Ok(()),
+            false => Err(EnforceError::Bypassed(in_words(&bypasses))),
+        }
+    }
+
+    /// Looks, if it is time to.
+    fn look(&mut self, program: &Program) {
+        let pause = if self.suspects.is_empty() { COVERAGE } else { COVERAGE_AGAIN };
+        let due = self.looked.is_none_or(|looked| looked.elapsed() >= pause);
+        if self.network == PodNetwork::Own || !due {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let pods = program.pods.iter().take(COVERAGE_PODS);
+        let found = coverage::of_pods(pods.map(|(address, pod)| (*address, &*pod.pod)));
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                warn!(%error, "it cannot be seen whether pods are judged");
+                return;
+            }
+        };
+        let now: BTreeSet<String> = found.iter().flat_map(|it| it.pods.iter().cloned()).collect();
+        let last = std::mem::replace(&mut self.suspects, now);
+        let lasting = found.into_iter().filter_map(|mut it| {
+            it.pods.retain(|pod| last.contains(pod));
+            (!it.pods.is_empty()).then(|| it.to_string())
+        });
+        let said: Vec<String> = lasting.collect();
+        if self.said != said {
+            said.iter().for_each(|reason| warn!(reason, "policies are not enforced for some pods"));
+            self.said = said;
+        }
+    }
+}
+
+fn in_words(bypasses: &[coverage::Bypass]) -> String {
+    bypasses.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 impl Worker {
@@ -244,8 +326,10 @@ impl Worker {
             }
         }
         self.save(false);
+        self.coverage.look(self.enforcer.program());
         let mut status = Status::of(&self.enforcer);
         status.failing = failing;
+        status.uncovered.clone_from(&self.coverage.said);
         if *self.status.load() != status {
             self.status.publish(status);
         }
@@ -256,13 +340,16 @@ impl Worker {
     fn serve(&mut self, command: Command) -> Result<(), String> {
         match command {
             Command::Apply(delta, answer) => {
-                let applied = self.enforcer.apply(&delta);
+                let applied = self.coverage.refuse().and_then(|()| self.enforcer.apply(&delta));
                 if applied.is_ok() {
                     if !delta.chains.is_empty() || !delta.removed_chains.is_empty() {
                         self.denials.publish(self.enforcer.program());
                         self.names.publish(self.enforcer.domain_names());
                     }
                     self.revoke |= enforcer::may_revoke(&delta);
+                    if !delta.pods.is_empty() {
+                        self.coverage.looked = None;
+                    }
                     self.unsaved.get_or_insert_with(Instant::now);
                 }
                 let failing = applied.as_ref().err().map(|error| sentence(error));
@@ -331,6 +418,7 @@ impl Status {
             pending,
             selected: enforcer.entries().len() - pending,
             asking: enforcer.entries().values().filter(|entry| entry.asks).count(),
+            uncovered: Vec::new(),
             failing: None,
         }
     }

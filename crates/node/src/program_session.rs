@@ -5,14 +5,18 @@
 //!   what became of it. After anything that fails it begins again with what the node has then.
 //! - A controller that is away, slow or wrong costs waiting: the node goes on enforcing what it has.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kernel::nftables::Counted;
+use policy::program::{CounterId, RuleTotal};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use protocol::program::TOTALS;
 use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
 use stallproof::{Backoff, Deadline, Ledger, Stop, sentence};
@@ -28,6 +32,10 @@ const ASK: Duration = Duration::from_secs(10);
 const APPLY: Duration = Duration::from_secs(45);
 /// How often the figures of what is enforced are looked at.
 const SHOW: Duration = Duration::from_secs(5);
+/// How often the controller is told what rules counted and whom they do not decide about, if that changed.
+const TELL: Duration = Duration::from_secs(10);
+/// Each so many times it is told everything: a controller that leads anew knows nothing.
+const ANEW: usize = 12;
 
 #[derive(Clone, Debug, Default)]
 struct Metrics {
@@ -111,9 +119,12 @@ impl ProgramSession {
 
     pub(crate) async fn run(self, stop: Stop) {
         let showing = self.clone_for_showing();
+        let (enforcement, joined) = (self.enforcement.clone(), self.joined.clone());
+        let telling = Telling { enforcement, joined, told: None };
         tokio::select! {
             () = stop.stopped() => {}
             () = showing => {}
+            () = telling.run() => {}
             () = self.follow() => {}
         }
     }
@@ -218,5 +229,68 @@ impl ProgramSession {
             told?;
             op.finish(Outcome::Done);
         }
+    }
+}
+
+/// Tells the controller what rules counted, and why some pods are not judged.
+struct Telling {
+    enforcement: Enforcement,
+    joined: watch::Receiver<Option<Client>>,
+    /// What the controller knows; none if it knows nothing.
+    told: Option<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    uncovered: Vec<String>,
+    counters: HashMap<CounterId, Counted>,
+}
+
+impl Telling {
+    async fn run(mut self) {
+        for turn in 0_usize.. {
+            tokio::select! {
+                () = tokio::time::sleep(TELL) => {}
+                changed = self.joined.changed() => match changed {
+                    // Another connection, perhaps to another controller.
+                    Ok(()) => self.told = None,
+                    Err(_) => return,
+                },
+            }
+            if turn.is_multiple_of(ANEW) {
+                self.told = None;
+            }
+            let Some(client) = self.joined.borrow_and_update().clone() else { continue };
+            if let Err(error) = self.tell(&client).await {
+                debug!(%error, "what rules counted is told later");
+                self.told = None;
+            }
+        }
+    }
+
+    async fn tell(&mut self, client: &Client) -> Result<(), ClientError> {
+        let unusable = |error| ClientError::Over(sentence(&error));
+        let counters =
+            self.enforcement.counters(Deadline::after(ASK)).await.map_err(unusable)?;
+        let uncovered = self.enforcement.status().read(|status| status.uncovered.clone());
+        let anew = self.told.is_none();
+        let told = self.told.take().unwrap_or_default();
+        let new = |(counter, counted): &(&CounterId, &Counted)| {
+            counted.packets > 0 && told.counters.get(*counter) != Some(*counted)
+        };
+        let total = |(counter, counted): (&CounterId, &Counted)| RuleTotal {
+            counter: *counter,
+            packets: counted.packets,
+            bytes: counted.bytes,
+        };
+        let totals: Vec<_> = counters.iter().filter(new).map(total).collect();
+        if anew && totals.is_empty() || told.uncovered != uncovered && totals.is_empty() {
+            client.enforced(&uncovered, &[], anew, Deadline::after(ASK)).await?;
+        }
+        for (at, some) in totals.chunks(TOTALS).enumerate() {
+            client.enforced(&uncovered, some, anew && at == 0, Deadline::after(ASK)).await?;
+        }
+        self.told = Some(Told { uncovered, counters });
+        Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ground::{Ground, NODE, NODE_V4, NODE_V6, PATIENCE, Servers, raw, udp};
-use node::enforcement::{
+use node::enforcement::{PodNetwork, 
     self, Denial, DenySettings, Enforcement, EnforcerSettings, Settings as Enforced,
 };
 use objects::kinds::GroupMode;
@@ -42,7 +42,8 @@ impl Agent {
 
     fn start_with(ground: &Ground, enforcer: EnforcerSettings, tasks: &Tasks) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Enforced { enforcer, file: dir.path().join("program"), pods: Vec::new() };
+        let file = dir.path().join("program");
+        let settings = Enforced { enforcer, network: PodNetwork::Own, file, pods: Vec::new() };
         let watchdog = Watchdog::start(WatchdogLimits::default(), None);
         let runtime = tokio::runtime::Handle::current();
         let enforcement = ground.in_node(|| {

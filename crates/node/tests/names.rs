@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ground::{Ground, Host, NODE, PATIENCE, Servers};
-use node::enforcement::{self, Enforcement, EnforcerSettings, Settings as Enforced};
+use node::enforcement::{PodNetwork, self, Enforcement, EnforcerSettings, Settings as Enforced};
 use policy::cluster::Key;
 use policy::compile::{Change, Compiler};
 use policy::program::{Delta, PolicyKind, TierKind};
@@ -206,6 +206,7 @@ fn by_name() -> Change {
 fn start(ground: &Ground, dir: &std::path::Path, tasks: &Tasks) -> Enforcement {
     let settings = Enforced {
         enforcer: EnforcerSettings::default(),
+        network: PodNetwork::Own,
         file: dir.join("program"),
         pods: Vec::new(),
     };

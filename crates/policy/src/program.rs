@@ -279,6 +279,14 @@ pub enum Element {
     },
 }
 
+/// What a rule has counted on one node, in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleTotal {
+    pub counter: CounterId,
+    pub packets: u64,
+    pub bytes: u64,
+}
+
 /// Whom a policy may isolate: pods that were not considered yet are known by their namespace alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsettled {

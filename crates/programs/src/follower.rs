@@ -16,6 +16,7 @@ use policy::program::{Delta, Fingerprint, Program};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
+use crate::counts::{Enforced, Totals};
 use crate::status::{NodeState, NodeStatus};
 
 /// How long an agent may take to enforce a change: a node that is busy takes seconds for a large one.
@@ -71,6 +72,9 @@ struct SlotState {
     /// When the last change was acknowledged.
     acknowledged: Option<Timestamp>,
     failing: Option<String>,
+    /// Why packets of some of its pods are not judged.
+    uncovered: Vec<String>,
+    totals: Totals,
 }
 
 type Newest = watch::Receiver<Option<Arc<Program>>>;
@@ -96,6 +100,16 @@ impl Nodes {
 
     pub(crate) fn find(&self, node: &str) -> Option<Arc<Slot>> {
         self.0.lock().get(node).cloned()
+    }
+
+    /// The program that each node has, and what its rules counted.
+    pub(crate) fn counted(&self) -> Vec<(Arc<Program>, Totals)> {
+        let nodes = self.0.lock().clone();
+        let counted = nodes.into_values().filter_map(|slot| {
+            let state = slot.state.lock();
+            Some((state.has.clone()?, state.totals.clone()))
+        });
+        counted.collect()
     }
 
     pub(crate) fn list(&self) -> Vec<NodeStatus> {
@@ -129,6 +143,12 @@ impl Slot {
         self.wake.notify_waiters();
     }
 
+    pub(crate) fn enforced(&self, enforced: &Enforced) {
+        let mut state = self.state.lock();
+        state.uncovered.clone_from(&enforced.uncovered);
+        state.totals.take(&enforced.totals, enforced.anew);
+    }
+
     fn status(&self, node: Arc<str>) -> NodeStatus {
         let state = self.state.lock();
         let generation = state.has.as_ref().map_or(0, |program| program.generation);
@@ -141,6 +161,9 @@ impl Slot {
             (None, false, _) => NodeState::Away,
             (None, true, Some((_, since))) => NodeState::UnderWay(since),
             (None, true, None) if newest == 0 => NodeState::NotCompiled,
+            (None, true, None) if generation == newest && !state.uncovered.is_empty() => {
+                NodeState::Bypassed(state.uncovered.join("; "))
+            }
             (None, true, None) if generation == newest => NodeState::Applied,
             (None, true, None) => NodeState::UnderWay(Duration::ZERO),
         };

@@ -21,6 +21,7 @@
 
 mod active;
 mod compiler;
+mod counts;
 mod follower;
 mod metrics;
 mod sources;
@@ -35,6 +36,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 pub use active::ActivePrograms;
 pub use compiler::{Facts, PolicyName};
+pub use counts::{Enforced, RuleCounts};
 pub use follower::{Applied, Ended, Follower, Position};
 
 use compiler::Work;
@@ -87,6 +89,17 @@ impl Programs {
         if let Some(slot) = self.nodes.find(node) {
             slot.applied(applied);
         }
+    }
+
+    /// Takes in what a node says of how it enforces its program.
+    pub fn enforced(&self, node: &str, enforced: &Enforced) {
+        self.nodes.slot(node).enforced(enforced);
+    }
+
+    /// What rules have counted on all nodes, as far as agents have told. It costs as much as there are
+    /// rules on nodes.
+    pub fn rule_counts(&self) -> Vec<RuleCounts> {
+        counts::of_nodes(&self.nodes.counted())
     }
 
     /// The objects and policies that programs are made of, at one moment.

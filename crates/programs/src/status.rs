@@ -33,6 +33,8 @@ pub enum NodeState {
     UnderWay(Duration),
     /// It could not enforce what it was sent.
     Failing(String),
+    /// It enforces the newest, but netfilter does not see the packets of some of its pods.
+    Bypassed(String),
     /// Its agent is not connected: it goes on with what it has.
     Away,
     /// The controller has not read everything yet.
@@ -68,6 +70,7 @@ impl NodeState {
                 Some(format!("its agent to enforce what it was sent {} s ago", since.as_secs()))
             }
             Self::Failing(why) => Some(format!("its agent, which could not enforce it: {why}")),
+            Self::Bypassed(why) => Some(format!("packets of its pods to pass netfilter: {why}")),
             Self::Away => Some("its agent to connect again; it enforces what it has".to_owned()),
             Self::NotCompiled => Some("the controller to read all policies and pods".to_owned()),
             Self::NoAgent => Some("an agent with policy.enforce=on; none is connected".to_owned()),
@@ -122,6 +125,7 @@ pub fn policies(facts: &Facts, nodes: &BTreeMap<Arc<str>, NodeStatus>) -> Vec<Po
         };
         let state = |node: &Arc<str>| match nodes.get(node) {
             None => NodeState::NoAgent,
+            Some(NodeStatus { state: state @ NodeState::Bypassed(_), .. }) => state.clone(),
             // What it has includes the policy as it is now.
             Some(it) if it.generation >= generation.max(1) => NodeState::Applied,
             Some(it) => it.state.clone(),

@@ -311,6 +311,34 @@ pub struct AppliedRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct AppliedReply {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct EnforcedRequest {
+    /// As Join gave it.
+    #[prost(string, tag = "1")]
+    pub agent: ::prost::alloc::string::String,
+    /// Why packets of some pods are not judged, a sentence for each reason; 16 at most.
+    #[prost(string, repeated, tag = "2")]
+    pub uncovered: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Rules whose totals are others than were told last; 500 at most, more come in further messages.
+    #[prost(message, repeated, tag = "3")]
+    pub totals: ::prost::alloc::vec::Vec<RuleTotal>,
+    /// What was told of this node before is void.
+    #[prost(bool, tag = "4")]
+    pub anew: bool,
+}
+/// What a rule of the program has counted on one node, in all.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RuleTotal {
+    /// 16 bytes: a hash of the rule's verdict and of the rules of policies that it stands for.
+    #[prost(bytes = "vec", tag = "1")]
+    pub counter: ::prost::alloc::vec::Vec<u8>,
+    #[prost(uint64, tag = "2")]
+    pub packets: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EnforcedReply {}
 /// What leads from one generation of a node's policy program to a later one. Ids are 16 bytes: hashes of
 /// what sets, chains and classes mean, the same for every node.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -870,6 +898,28 @@ pub mod agents_client {
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(GrpcMethod::new("fairlead.agents.v1alpha1.Agents", "Applied"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// What the node sees of its program, now and then: what rules counted, whom they do not decide about.
+        pub async fn enforced(
+            &mut self,
+            request: impl tonic::IntoRequest<super::EnforcedRequest>,
+        ) -> std::result::Result<tonic::Response<super::EnforcedReply>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/fairlead.agents.v1alpha1.Agents/Enforced",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("fairlead.agents.v1alpha1.Agents", "Enforced"));
             self.inner.unary(req, path, codec).await
         }
         /// The node is going: what was kept to count it once may be forgotten.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use objects::kinds::{Ports, Protocol};
 use policy::program::{
-    Chain, ChainId, Class, ClassId, Delta, Denial, Direction, Element, Fingerprint, LocalPod, Note,
-    PolicyKind, Rule, SetChange, SetEdit, SetId, SetKind, Source, Tier, TierKind, Unsettled,
-    Verdict,
+    Chain, ChainId, Class, ClassId, CounterId, Delta, Denial, Direction, Element, Fingerprint,
+    LocalPod, Note, PolicyKind, Rule, RuleTotal, SetChange, SetEdit, SetId, SetKind, Source, Tier,
+    TierKind, Unsettled, Verdict,
 };
 
 use prost::Message as _;
@@ -123,6 +123,30 @@ pub fn fingerprint_out(fingerprint: Fingerprint) -> Vec<u8> {
 
 pub fn fingerprint_in(bytes: &[u8]) -> Result<Fingerprint, Malformed> {
     id_in(bytes).map(Fingerprint)
+}
+
+/// The most rules whose totals are in one message, and reasons why pods are not judged.
+pub const TOTALS: usize = 500;
+pub const REASONS: usize = 16;
+
+pub fn totals_out(totals: &[RuleTotal]) -> Vec<proto::RuleTotal> {
+    let total = |it: &RuleTotal| proto::RuleTotal {
+        counter: id_out(it.counter.0),
+        packets: it.packets,
+        bytes: it.bytes,
+    };
+    totals.iter().map(total).collect()
+}
+
+pub fn totals_in(totals: &[proto::RuleTotal]) -> Result<Vec<RuleTotal>, Malformed> {
+    if totals.len() > TOTALS {
+        return Err(Malformed("too many rules in one message"));
+    }
+    let total = |it: &proto::RuleTotal| {
+        let counter = CounterId(id_in(&it.counter)?);
+        Ok(RuleTotal { counter, packets: it.packets, bytes: it.bytes })
+    };
+    totals.iter().map(total).collect()
 }
 
 fn id_out(id: u128) -> Vec<u8> {

@@ -27,6 +27,6 @@ fn the_messages_are_those_of_the_protobuf_files() {
     assert!(
         fs::read(&kept).unwrap_or_default() == generated,
         "crates/protocol/src/generated.rs is not what api/proto says; write it anew with \
-         `UPDATE=1 cargo nextest run -p protocol generated` and look at the difference"
+         `UPDATE=1 cargo nextest run -p protocol --test generated` and look at the difference"
     );
 }

@@ -80,6 +80,20 @@ pub fn nft() -> Result<(), String> {
     runs("nft", &["--version"])
 }
 
+/// The pod networks that others have: ptp, bridge and macvlan, in [`CNI_PLUGINS`].
+pub fn cni_plugins() -> Result<(), String> {
+    let missing = |name: &&str| !Path::new(CNI_PLUGINS).join(name).is_file();
+    match ["ptp", "bridge", "macvlan", "host-local"].into_iter().find(missing) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "no {CNI_PLUGINS}/{name}; scripts/setup installs containernetworking-plugins"
+        )),
+    }
+}
+
+/// Where Debian's containernetworking-plugins are.
+pub const CNI_PLUGINS: &str = "/usr/lib/cni";
+
 /// A registry of images.
 pub fn docker_registry() -> Result<(), String> {
     runs("docker-registry", &["--version"])

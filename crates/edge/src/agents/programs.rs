@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use ::programs::{Applied, Ended, Follower, NotAnswered, Position};
+use ::programs::{Applied, Ended, Enforced, Follower, NotAnswered, Position};
 use futures::{Stream, stream};
 use policy::program::{Delta, Fingerprint};
-use protocol::program::{encode_change, fingerprint_in, parts};
+use protocol::program::{REASONS, encode_change, fingerprint_in, parts, totals_in};
 use protocol::proto;
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Op};
@@ -61,6 +61,15 @@ pub(super) fn applied(asked: proto::AppliedRequest) -> Applied {
     let proto::AppliedRequest { generation, error, .. } = asked;
     let error: String = error.chars().take(EXPLANATION).collect();
     Applied { generation, error: (!error.is_empty()).then_some(error) }
+}
+
+/// What an agent says of how its node enforces its program.
+pub(super) fn enforced(asked: &proto::EnforcedRequest) -> Result<Enforced, Status> {
+    let short = |reason: &String| reason.chars().take(EXPLANATION).collect();
+    let totals = totals_in(&asked.totals)
+        .map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
+    let uncovered = asked.uncovered.iter().take(REASONS).map(short).collect();
+    Ok(Enforced { uncovered, totals, anew: asked.anew })
 }
 
 fn position(asked: &proto::ProgramsRequest) -> Result<Position, Status> {

@@ -170,6 +170,7 @@ impl<C: ReportSink> Server<C> {
             "Join" => unary!(join),
             "Leave" => unary!(leave),
             "Applied" => unary!(applied),
+            "Enforced" => unary!(enforced),
             "Report" => at_once(report::serve(self, &peer, request)),
             "Rules" => {
                 let answer = async move {
@@ -350,6 +351,31 @@ impl<C: ReportSink> Server<C> {
             programs.applied(&node, programs::applied(asked));
         }
         Ok(proto::AppliedReply {})
+    }
+
+    /// What a node sees of its program.
+    fn enforced(
+        self,
+        peer: &AgentPeer,
+        asked: proto::EnforcedRequest,
+        _: Deadline,
+    ) -> Ready<Result<proto::EnforcedReply, Status>> {
+        ready(self.note_enforced(peer, &asked))
+    }
+
+    fn note_enforced(
+        &self,
+        peer: &AgentPeer,
+        asked: &proto::EnforcedRequest,
+    ) -> Result<proto::EnforcedReply, Status> {
+        let bearer = self.known(peer)?;
+        self.own(bearer.as_ref(), &asked.agent)?;
+        let node = self.agents.find(&asked.agent).map_err(unknown)?.node;
+        let enforced = programs::enforced(asked)?;
+        let programs = self.programs.load();
+        let not_leading = || come_back(ErrorCode::NotReady, NOT_LEADING, SOON);
+        programs.as_ref().as_ref().ok_or_else(not_leading)?.enforced(&node, &enforced);
+        Ok(proto::EnforcedReply {})
     }
 
     /// A certificate speaks for its own node alone.

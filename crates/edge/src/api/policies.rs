@@ -9,11 +9,12 @@ use access::Verb;
 use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
+use policy::program::{Direction, Source};
 use policy::{Probe, ProbePort};
 use programs::status::{self, NodeState, NodeStatus};
-use programs::{ActivePrograms, Facts, NotAnswered, Programs};
+use programs::{ActivePrograms, Facts, NotAnswered, Programs, RuleCounts};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -30,6 +31,7 @@ pub(crate) fn routes() -> Routes {
     Routes::default()
         .with(Route::list().at_leader(), routes!(listed))
         .with(Route::list().at_leader(), routes!(enforced))
+        .with(Route::list().at_leader(), routes!(counted))
         .with(Route::list().at_leader(), routes!(explained))
         .with(Route::list().at_leader(), routes!(objects))
 }
@@ -120,7 +122,7 @@ struct PolicyStatusReport {
 #[serde(rename_all = "camelCase")]
 struct NodeEnforcement {
     node: String,
-    /// applied, underWay, failing, away, notCompiled or noAgent.
+    /// applied, underWay, failing, bypassed, away, notCompiled or noAgent.
     state: &'static str,
     /// The generation that it enforces, as far as is known; 0 without one.
     generation: u64,
@@ -168,6 +170,7 @@ fn state_word(state: &NodeState) -> &'static str {
         NodeState::Applied => "applied",
         NodeState::UnderWay(_) => "underWay",
         NodeState::Failing(_) => "failing",
+        NodeState::Bypassed(_) => "bypassed",
         NodeState::Away => "away",
         NodeState::NotCompiled => "notCompiled",
         NodeState::NoAgent => "noAgent",
@@ -223,6 +226,103 @@ async fn enforced(
     report.await.map(Json)
 }
 
+/// What a rule has counted on all nodes.
+#[derive(Serialize, ToSchema)]
+struct RuleCountLine {
+    /// Quarantine, Admin, NetworkPolicy, Guard or Baseline.
+    tier: String,
+    /// ingress or egress.
+    direction: &'static str,
+    /// accept, drop, reject, pass or report.
+    verdict: String,
+    /// The rules of policies that it stands for. Those whose order does not matter are merged by ports into
+    /// one: what it counted is that of all of them together.
+    rules: Vec<PolicyRuleName>,
+    /// Packets in the direction of a connection's first one: each is judged. Replies are not counted.
+    packets: u64,
+    bytes: u64,
+    /// On how many nodes the rule is.
+    nodes: usize,
+}
+
+/// A rule of a policy.
+#[derive(Serialize, ToSchema)]
+struct PolicyRuleName {
+    kind: String,
+    /// With its namespace if it has one.
+    policy: String,
+    /// As `ingress[0]`; `isolation` is what no rule accepts.
+    rule: String,
+}
+
+#[derive(Serialize, ToSchema)]
+struct RuleCountList {
+    /// By tier and policy.
+    rules: Vec<RuleCountLine>,
+}
+
+fn direction_word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Egress => "egress",
+        Direction::Ingress => "ingress",
+    }
+}
+
+/// What each rule of the policies in force has counted, as far as agents have told
+#[utoipa::path(
+    get, path = "/policies/rules", tag = "policies",
+    responses((status = 200, description = "Packets and bytes, of all nodes", body = RuleCountList))
+)]
+async fn counted(State(api): State<Api>, caller: Caller) -> Result<Json<RuleCountList>, Problem> {
+    let (programs, _) = facts(&api, &caller).await?;
+    let rules = off_the_workers(&api, &caller, move || {
+        let rules = programs.rule_counts().into_iter().map(|it| RuleCountLine {
+            tier: it.tier.to_string(),
+            direction: direction_word(it.direction),
+            verdict: it.verdict.to_string(),
+            rules: it
+                .sources
+                .iter()
+                .map(|source| PolicyRuleName {
+                    kind: source.kind.to_string(),
+                    policy: source.policy.to_string(),
+                    rule: source.rule.to_string(),
+                })
+                .collect(),
+            packets: it.packets,
+            bytes: it.bytes,
+            nodes: it.nodes,
+        });
+        rules.collect()
+    });
+    Ok(Json(RuleCountList { rules: rules.await? }))
+}
+
+/// Adds to an explanation what the rule that decided has counted, in each direction.
+fn add_counts(answer: &mut Value, counts: &[RuleCounts]) {
+    for direction in [Direction::Egress, Direction::Ingress] {
+        let side = &mut answer[direction_word(direction)];
+        let text = |field: &str| side[field].as_str().unwrap_or_default().to_owned();
+        let (kind, policy, rule) = (text("kind"), text("policy"), text("rule"));
+        let rule = if rule.is_empty() { "isolation" } else { &rule };
+        let is_it = |source: &Source| {
+            source.kind.to_string() == kind && *source.policy == *policy && *source.rule == *rule
+        };
+        let of_it = |it: &&RuleCounts| it.direction == direction && it.sources.iter().any(is_it);
+        let found: Vec<_> = counts.iter().filter(of_it).collect();
+        if found.is_empty() {
+            continue;
+        }
+        // One rule is in several where it is merged with others on some nodes and not on all.
+        side["counted"] = json!({
+            "packets": found.iter().map(|it| it.packets).sum::<u64>(),
+            "bytes": found.iter().map(|it| it.bytes).sum::<u64>(),
+            "nodes": found.iter().map(|it| it.nodes).max(),
+            "rules": found.iter().map(|it| it.sources.len()).max(),
+        });
+    }
+}
+
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Explain {
@@ -240,7 +340,8 @@ struct Explain {
 
 #[derive(Serialize, ToSchema)]
 struct Explained {
-    /// As `fairlead policy explain -o json` prints it.
+    /// As `fairlead policy explain -o json` prints it. Where a rule decided, `counted` says what it counted
+    /// on all nodes: `packets`, `bytes`, on how many `nodes`, and how many `rules` of policies that is of.
     #[schema(value_type = Object)]
     #[serde(flatten)]
     answer: Value,
@@ -256,7 +357,7 @@ async fn explained(
     caller: Caller,
     Query(asked): Query<Explain>,
 ) -> Result<Json<Explained>, Problem> {
-    let (_, facts) = facts(&api, &caller).await?;
+    let (programs, facts) = facts(&api, &caller).await?;
     let number = |text: String| text.parse().map_or(ProbePort::Name(text), ProbePort::Number);
     let probe = Probe {
         from: asked.from,
@@ -266,9 +367,12 @@ async fn explained(
         to_name: asked.to_name,
     };
     let answer = off_the_workers(&api, &caller, move || {
-        policy::words::explain(&probe, &facts.inputs.cluster, &facts.inputs.policies)
+        let (cluster, policies) = (&facts.inputs.cluster, &facts.inputs.policies);
+        let mut answer = policy::words::explain(&probe, cluster, policies)?;
+        add_counts(&mut answer, &programs.rule_counts());
+        Ok(answer)
     });
-    let answer = answer.await?.map_err(Problem::invalid)?;
+    let answer = answer.await?.map_err(|why: String| Problem::invalid(why))?;
     Ok(Json(Explained { answer }))
 }
 

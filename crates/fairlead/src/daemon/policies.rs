@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use net::Attachment;
 use net::datapath::PodPolicies;
-use node::enforcement::{self, DenySettings, Enforcement, EnforcerSettings, NewPods, Settings};
+use node::enforcement::{
+    self, DenySettings, Enforcement, EnforcerSettings, NewPods, PodNetwork, Settings,
+};
 use stallproof::{Deadline, sentence};
 use tracing::{info, warn};
 
@@ -27,7 +29,7 @@ pub(crate) struct NodePolicies {
 /// Begins to enforce what was enforced last, on a node whose pods another plugin connects: they are those
 /// that the program names.
 pub(crate) fn begin_beside(config: &Config, process: &Process) -> Result<Enforcement, String> {
-    start(config, process, Vec::new())
+    start(config, process, PodNetwork::Foreign, Vec::new())
 }
 
 /// Begins to enforce what was enforced last. When this returns, it decides about the attachments' pods.
@@ -40,7 +42,7 @@ pub(crate) fn begin(
         let pod: Arc<str> = name(attachment).into();
         attachment.addresses().map(move |address| (address, Arc::clone(&pod)))
     });
-    let enforcement = start(config, process, pods.collect())?;
+    let enforcement = start(config, process, PodNetwork::Own, pods.collect())?;
     Ok(Arc::new(NodePolicies { enforcement, new_pods: config.policy.new_pods }))
 }
 
@@ -70,6 +72,7 @@ fn file(config: &Config) -> PathBuf {
 fn start(
     config: &Config,
     process: &Process,
+    network: PodNetwork,
     pods: Vec<(IpAddr, Arc<str>)>,
 ) -> Result<Enforcement, String> {
     let enforcer = EnforcerSettings {
@@ -81,7 +84,7 @@ fn start(
             guard: config.policy.deny_guard,
         },
     };
-    let settings = Settings { enforcer, file: file(config), pods };
+    let settings = Settings { enforcer, network, file: file(config), pods };
     let started = enforcement::start(settings, &process.watchdog, &process.tasks);
     started.map_err(|error| sentence(&error))
 }

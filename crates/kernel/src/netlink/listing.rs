@@ -58,6 +58,30 @@ pub(super) fn routes(table: u32) -> [Message; 2] {
     })
 }
 
+/// Asks by which way a packet to the address goes.
+pub(super) fn route_to(address: IpAddr) -> Message {
+    let mut message = RouteMessage::default();
+    let (family, length, address) = match address {
+        IpAddr::V4(address) => (AddressFamily::Inet, 32, RouteAddress::Inet(address)),
+        IpAddr::V6(address) => (AddressFamily::Inet6, 128, RouteAddress::Inet6(address)),
+    };
+    message.header.address_family = family;
+    message.header.destination_prefix_length = length;
+    message.header.kind = RouteType::Unspec;
+    message.attributes.push(RouteAttribute::Destination(address));
+    Message::GetRoute(message)
+}
+
+pub(super) fn read_link_of_route(message: Message) -> Option<u32> {
+    let Message::NewRoute(message) = message else {
+        return None;
+    };
+    message.attributes.into_iter().find_map(|attribute| match attribute {
+        RouteAttribute::Oif(link) => Some(link),
+        _ => None,
+    })
+}
+
 pub(super) fn read_link(message: Message) -> Option<Link> {
     let Message::NewLink(message) = message else {
         return None;
@@ -71,6 +95,7 @@ pub(super) fn read_link(message: Message) -> Option<Link> {
         alias: None,
         kind: None,
         peer: None,
+        bridge: None,
     };
     for attribute in message.attributes {
         match attribute {
@@ -79,6 +104,7 @@ pub(super) fn read_link(message: Message) -> Option<Link> {
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
             LinkAttribute::Link(peer) => link.peer = Some(peer),
+            LinkAttribute::Controller(bridge) => link.bridge = Some(bridge),
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = infos.into_iter().find_map(|info| match info {
                     LinkInfo::Kind(kind) => Some(kind.to_string()),

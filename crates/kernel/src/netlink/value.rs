@@ -106,6 +106,8 @@ pub struct Link {
     pub kind: Option<String>,
     /// The number of a veth's other end, in the namespace of that end.
     pub peer: Option<u32>,
+    /// The number of the bridge, or of another link, that it is a port of.
+    pub bridge: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

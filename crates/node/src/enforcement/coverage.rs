@@ -1,32 +1,39 @@
 //! Which pods' packets netfilter does not see: what cannot be judged is not said to be enforced.
 //!
-//! Looked at by links and sysctls of the node; which CNI plugin says to be there counts for nothing.
+//! Pods of our own network each have a veth that is routed. Pods of another plugin may have anything: a
+//! link in a pod's own namespace is not seen from the node, but the way to the pod's address is. It leads
+//! by a veth or a bridge, or else its packets take a way that netfilter is not on. Which plugin says to
+//! be there counts for nothing.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 
 use kernel::netlink::{Link, Netlink};
 
 /// Who wires the pods.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PodNetwork {
     /// This agent: each pod has a veth that is routed.
+    #[default]
     Own,
     /// Another plugin: its pods may have anything.
     Foreign,
 }
 
 /// A way of packets past netfilter.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Bypass {
     /// Programs of this plugin forward packets between pods below netfilter.
     Ebpf { plugin: &'static str, link: String },
-    /// Pods on such links reach each other and the network without the host.
-    Sublink { kind: String, link: String },
-    /// Pods with functions of such a card of their own do.
-    HardwareFunctions { link: String, count: u32 },
+    /// Pods that such a link leads to reach each other and the network without the node: they are on
+    /// macvlan or ipvlan links, or on functions of a card. Without a kind it is a card.
+    Link { kind: Option<String>, link: String },
+    /// No route of the node leads to the pods: they are on a network of their own.
+    NoRoute,
     /// Pods on one bridge reach each other within it.
     Bridge { link: String, sysctl: &'static str },
 }
@@ -39,14 +46,20 @@ impl fmt::Display for Bypass {
                 "{plugin} forwards packets by eBPF (link {link}), which netfilter does not see: \
                  leave policies to it, or have it forward by the kernel"
             ),
-            Self::Sublink { kind, link } => write!(
+            Self::Link { kind: Some(kind), link } => write!(
                 f,
-                "pods on {kind} links ({link}) do not pass the host's netfilter: give them veth links"
+                "the way to its pods is {link}, a {kind} link, past the node's netfilter: give \
+                 them veth links"
             ),
-            Self::HardwareFunctions { link, count } => write!(
+            Self::Link { kind: None, link } => write!(
                 f,
-                "{link} has {count} virtual functions (SR-IOV), whose pods do not pass netfilter: \
-                 give them veth links"
+                "the way to its pods is the network card {link}: they are on macvlan or ipvlan \
+                 links, or have functions of a card (SR-IOV), and do not pass the node's \
+                 netfilter: give them veth links"
+            ),
+            Self::NoRoute => f.write_str(
+                "the node has no route to its pods: they do not pass its netfilter: give them \
+                 veth links that the node routes to",
             ),
             Self::Bridge { link, sysctl } => write!(
                 f,
@@ -57,57 +70,83 @@ impl fmt::Display for Bypass {
     }
 }
 
-/// Looks at the network namespace of the calling thread.
-pub fn bypasses(network: PodNetwork) -> io::Result<Vec<Bypass>> {
+/// Pods that are not judged, by one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Uncovered {
+    pub bypass: Bypass,
+    /// Namespace and name.
+    pub pods: BTreeSet<String>,
+}
+
+impl fmt::Display for Uncovered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = self.pods.first().map_or("", String::as_str);
+        match self.pods.len() {
+            0 | 1 => write!(f, "{first} is not judged: {}", self.bypass),
+            2 => write!(f, "{first} and another pod are not judged: {}", self.bypass),
+            many => write!(f, "{first} and {} more pods are not judged: {}", many - 1, self.bypass),
+        }
+    }
+}
+
+/// What keeps all pods' packets from netfilter, in the network namespace of the calling thread.
+pub fn of_node() -> io::Result<Vec<Bypass>> {
     let links = Netlink::open()?.links().map_err(io::Error::other)?;
-    let mut found: Vec<_> = links.iter().filter_map(|link| of_link(link, network)).collect();
-    if network == PodNetwork::Foreign {
-        for link in links.iter().filter(|link| link.kind.is_none()) {
-            let file = Path::new("/sys/class/net").join(&link.name).join("device/sriov_numvfs");
-            let count = fs::read_to_string(file).ok().and_then(|it| it.trim().parse().ok());
-            if let Some(count) = count.filter(|count| *count > 0) {
-                found.push(Bypass::HardwareFunctions { link: link.name.clone(), count });
+    let found = links.iter().filter_map(|link| {
+        let plugin = match link.name.as_str() {
+            "cilium_host" | "cilium_net" => "Cilium",
+            "bpfin.cali" | "bpfout.cali" => "Calico's eBPF datapath",
+            _ => return None,
+        };
+        Some(Bypass::Ebpf { plugin, link: link.name.clone() })
+    });
+    Ok(found.collect())
+}
+
+/// Which of these pods of another plugin are not judged, in the network namespace of the calling thread.
+pub fn of_pods<'a>(
+    pods: impl IntoIterator<Item = (IpAddr, &'a str)>,
+) -> io::Result<Vec<Uncovered>> {
+    let mut netlink = Netlink::open()?;
+    let links = netlink.links().map_err(io::Error::other)?;
+    // Whatever it is, and in a node that is a container itself it is a veth, no pod is behind it.
+    let uplink = netlink.default_link().map_err(io::Error::other)?;
+    let mut found: BTreeMap<Bypass, BTreeSet<String>> = BTreeMap::new();
+    for (address, pod) in pods {
+        let way = netlink.link_towards(address).map_err(io::Error::other)?;
+        let way = way.and_then(|way| links.iter().find(|link| link.index == way));
+        let bypass = match way {
+            Some(link) if Some(link.index) == uplink => {
+                Some(Bypass::Link { kind: None, link: link.name.clone() })
             }
+            Some(link) => of_link(link, address, &links),
+            None => Some(Bypass::NoRoute),
+        };
+        if let Some(bypass) = bypass {
+            found.entry(bypass).or_default().insert(pod.to_owned());
         }
     }
-    Ok(found)
+    Ok(found.into_iter().map(|(bypass, pods)| Uncovered { bypass, pods }).collect())
 }
 
-fn of_link(link: &Link, network: PodNetwork) -> Option<Bypass> {
-    let name = || link.name.clone();
-    let plugin = match link.name.as_str() {
-        "cilium_host" | "cilium_net" => Some("Cilium"),
-        "bpfin.cali" | "bpfout.cali" => Some("Calico's eBPF datapath"),
-        _ => None,
-    };
-    if let Some(plugin) = plugin {
-        return Some(Bypass::Ebpf { plugin, link: name() });
-    }
-    if network == PodNetwork::Own {
-        return None;
-    }
+/// Why packets of a pod behind this link are not judged, if they are not.
+fn of_link(link: &Link, address: IpAddr, links: &[Link]) -> Option<Bypass> {
+    let name = link.name.clone();
     match link.kind.as_deref() {
-        Some(kind @ ("ipvlan" | "macvlan" | "netkit")) => {
-            Some(Bypass::Sublink { kind: kind.to_owned(), link: name() })
-        }
-        Some("bridge") if carries_pods(&link.name) => {
-            let unseen = |sysctl: &&&'static str| {
-                let file = Path::new("/proc/sys").join(sysctl.replace('.', "/"));
-                fs::read_to_string(file).ok().is_none_or(|it| it.trim() != "1")
+        Some("veth" | "tun") => None,
+        Some("bridge") => {
+            // What the only port of a bridge sends leaves by the node.
+            let ports = links.iter().filter(|it| it.bridge == Some(link.index)).count();
+            let sysctl = match address {
+                IpAddr::V4(_) => "net.bridge.bridge-nf-call-iptables",
+                IpAddr::V6(_) => "net.bridge.bridge-nf-call-ip6tables",
             };
-            let sysctls =
-                ["net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables"];
-            let sysctl = sysctls.iter().find(unseen)?;
-            Some(Bypass::Bridge { link: name(), sysctl })
+            let file = Path::new("/proc/sys").join(sysctl.replace('.', "/"));
+            let seen = fs::read_to_string(file).is_ok_and(|it| it.trim() == "1");
+            (ports > 1 && !seen).then_some(Bypass::Bridge { link: name, sysctl })
         }
-        _ => None,
+        kind => Some(Bypass::Link { kind: kind.map(str::to_owned), link: name }),
     }
-}
-
-/// Whether two links or more are on the bridge: what one alone sends leaves by the host.
-fn carries_pods(bridge: &str) -> bool {
-    let ports = Path::new("/sys/class/net").join(bridge).join("brif");
-    fs::read_dir(ports).is_ok_and(|ports| ports.count() >= 2)
 }
 
 #[cfg(test)]

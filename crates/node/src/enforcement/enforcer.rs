@@ -63,6 +63,8 @@ pub struct EnforcerSettings {
 pub enum EnforceError {
     #[error(transparent)]
     Gap(#[from] Gap),
+    #[error("packets of pods here pass by netfilter: {0}")]
+    Bypassed(String),
     #[error(transparent)]
     Datapath(#[from] DatapathError),
 }

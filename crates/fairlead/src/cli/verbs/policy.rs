@@ -26,6 +26,7 @@ use crate::output::{Failure, Output, Verdict, yes_or_no};
 /// Examples:
 ///   fairlead policy status                                   where policies are in force; exit 1 if one is not
 ///   fairlead policy list
+///   fairlead policy list --rules                             packets and bytes that each rule decided about
 ///   fairlead policy explain shop/web-0 shop/db-0 5432
 ///   fairlead policy dry-run --policies new.yaml --since 24h  what would they have stopped?
 ///
@@ -144,6 +145,9 @@ struct Explain {
 
 #[derive(Debug, clap::Args)]
 struct List {
+    /// List rules, each with the packets and bytes that it decided about on all nodes; asks a server
+    #[arg(long, conflicts_with = "cluster")]
+    rules: bool,
     #[command(flatten)]
     files: FilesOrServer,
     #[command(flatten)]
@@ -224,10 +228,26 @@ fn print_explained(output: &Output, value: &Value) -> Verdict {
                 all.push_str(&format!("  {:<14} {}\n", text(&tier["tier"]), text(&tier["said"])));
             }
             all.push_str(&format!("  so: {}\n", text(&side["why"])));
+            if let Some(counted) = counted_words(&side["counted"]) {
+                all.push_str(&format!("  counted: {counted}\n"));
+            }
         }
         all
     })?;
     Ok(yes_or_no(value["verdict"] == "allow"))
+}
+
+/// What the rule that decided has counted, if a server said so.
+fn counted_words(counted: &Value) -> Option<String> {
+    let number = |field: &str| counted[field].as_u64();
+    let (packets, bytes, nodes) = (number("packets")?, number("bytes")?, number("nodes")?);
+    let nodes = if nodes == 1 { "1 node".to_owned() } else { format!("{nodes} nodes") };
+    let together = match number("rules").unwrap_or(1) {
+        0 | 1 => String::new(),
+        2 => ", together with another rule".to_owned(),
+        rules => format!(", together with {} other rules", rules - 1),
+    };
+    Some(format!("{packets} packets, {bytes} bytes on {nodes}{together}"))
 }
 
 fn list(args: &List) -> Verdict {

@@ -83,8 +83,36 @@ fn why(policy: &Value) -> String {
 }
 
 pub(super) async fn list(args: &List) -> ClientResult<ExitCode> {
+    if args.rules {
+        return rules(args).await;
+    }
     let answer: Value = args.files.server.open()?.get(&Route::to(["policies"])).await?;
     Ok(print_rows(&args.output, &answer["policies"])?)
+}
+
+/// What each rule has counted.
+async fn rules(args: &List) -> ClientResult<ExitCode> {
+    let server = args.files.server.open()?;
+    let answer: Value = server.get(&Route::to(["policies", "rules"])).await?;
+    args.output.print(&answer, || {
+        let rows = items(&answer, "rules").iter().map(|rule| {
+            let [tier, direction, verdict, packets, bytes, nodes] =
+                fields(rule, ["tier", "direction", "verdict", "packets", "bytes", "nodes"]);
+            let sources = items(rule, "rules");
+            let name = sources.first().map_or_else(String::new, |first| {
+                let text = |field: &str| first[field].as_str().unwrap_or_default().to_owned();
+                format!("{} {} {}", text("kind"), text("policy"), text("rule"))
+            });
+            let name = match sources.len() {
+                0 | 1 => name,
+                many => format!("{name} and {} more", many - 1),
+            };
+            [tier, direction, verdict, name.as_str().into(), packets, bytes, nodes]
+        });
+        let titles = ["TIER", "DIRECTION", "VERDICT", "RULE", "PACKETS", "BYTES", "NODES"];
+        output::table(titles, rows)
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn explain(args: &Explain) -> ClientResult<ExitCode> {
