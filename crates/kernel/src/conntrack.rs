@@ -71,6 +71,8 @@ pub struct Entry {
     pub begun: Option<u64>,
     /// Nanoseconds since 1970; only ended connections have it.
     pub ended: Option<u64>,
+    /// Whether it is a TCP connection that both ends have closed: the kernel remembers it for a while.
+    pub is_over: bool,
     /// Bits that rules and programs have put on it.
     pub mark: u32,
     status: u32,

@@ -16,6 +16,7 @@ use ground::{Ground, Host, NODE, NODE_V4, PATIENCE, Servers};
 use node::enforcement::{Enforcer, EnforcerSettings, NftDatapath};
 use policy::cluster::Key;
 use policy::compile::{Change, Compiler};
+use policy::program::{Delta, Program};
 use policy::spec::{AcceptRule, NetworkPolicy, Peer, Settings};
 use testkit::requires;
 
@@ -33,8 +34,8 @@ fn ground() -> Ground {
     ground
 }
 
-/// Enforces that only these peers reach the pods `app=APP`.
-fn enforce(ground: &Ground, app: &str, peers: Vec<Peer>) -> Enforcer<NftDatapath> {
+/// Only these peers reach the pods `app=APP`.
+fn program(ground: &Ground, app: &str, peers: Vec<Peer>, generation: u64) -> Program {
     let mut compiler = Compiler::new(Settings::default());
     compiler.apply(Change::Namespace("a".into(), Some(Default::default())));
     for host in ground.pods() {
@@ -48,7 +49,12 @@ fn enforce(ground: &Ground, app: &str, peers: Vec<Peer>) -> Enforcer<NftDatapath
     let pods = format!("app={app}").parse().unwrap();
     let policy = NetworkPolicy { key: key.clone(), pods, ingress: Some(rules), egress: None };
     compiler.apply(Change::NetworkPolicy(key, Some(Arc::new(policy))));
-    let program = compiler.program(NODE, 1);
+    compiler.program(NODE, generation)
+}
+
+/// Enforces that only these peers reach the pods `app=APP`.
+fn enforce(ground: &Ground, app: &str, peers: Vec<Peer>) -> Enforcer<NftDatapath> {
+    let program = program(ground, app, peers, 1);
     ground.in_node(|| {
         let datapath = NftDatapath::open().unwrap();
         let mut enforcer =
@@ -159,4 +165,46 @@ fn connections_that_nobody_tracked_are_judged_by_the_first_packet_that_is_seen()
     (&client).write_all(b"mine").unwrap();
     server.read_exact(&mut [0; 4]).unwrap();
     (&client).read_exact(&mut [0; 5]).unwrap();
+}
+
+#[test]
+fn of_many_connections_those_that_are_over_are_not_ended_again() {
+    requires!(netns);
+    let ground = ground();
+    let mut enforcer = enforce(&ground, "db", vec![Peer::Everyone]);
+    let (web, db) = (ground.host("a/web"), ground.host("a/db"));
+    let to = SocketAddr::new(db.address(false), 80);
+    let listener = db.namespace.run_in(|| TcpListener::bind(to)).unwrap().unwrap();
+    let connect = || web.namespace.run_in(|| TcpStream::connect_timeout(&to, PATIENCE));
+    let client = connect().unwrap().unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    for _ in 0..50 {
+        drop((connect().unwrap().unwrap(), listener.accept().unwrap()));
+    }
+    let counted = |over: bool| {
+        let mut count = 0;
+        ground.in_node(|| {
+            let mut table = kernel::conntrack::Table::open().unwrap();
+            table.list(|entry| count += usize::from(entry.is_over == over)).unwrap();
+        });
+        count
+    };
+    let began = Instant::now();
+    while counted(false) != 1 {
+        assert!(began.elapsed() < PATIENCE, "{} connections are not over", counted(false));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(counted(true) >= 50);
+    let program = program(&ground, "db", vec![], 2);
+    let delta = Delta::between(enforcer.program(), &program);
+    let revoked = ground.in_node(|| {
+        enforcer.apply(&delta).unwrap();
+        enforcer.revoke().unwrap()
+    });
+    assert_eq!((revoked.ended, revoked.restored), (1, 0));
+    while server.write_all(b"late").is_ok() {
+        assert!(began.elapsed() < 2 * PATIENCE, "it goes on");
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(client);
 }

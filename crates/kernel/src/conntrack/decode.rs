@@ -9,12 +9,16 @@ use super::{Carried, Entry, Tuple};
 const TUPLE_ORIGINAL: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
 const STATUS: u16 = 3;
+const PROTOCOL: u16 = 4;
 const MARK: u16 = 8;
 const COUNTERS_ORIGINAL: u16 = 9;
 const COUNTERS_REPLY: u16 = 10;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 const TIMESTAMP: u16 = 20;
+
+/// TCP connections in these states carry nothing more: `TIME_WAIT` and `CLOSE`.
+const OVER: [u8; 2] = [7, 8];
 
 /// `struct nfgenmsg`.
 const NETFILTER_HEADER: usize = 4;
@@ -23,12 +27,13 @@ const NETFILTER_HEADER: usize = 4;
 pub(super) fn entry(payload: &[u8]) -> Option<Entry> {
     let (mut original, mut reply, mut id) = (None, None, None);
     let (mut zone, mut status, mut mark, mut carried) = (0, 0, 0, None);
-    let (mut begun, mut ended) = (None, None);
+    let (mut begun, mut ended, mut is_over) = (None, None, false);
     for (kind, value) in read(payload.get(NETFILTER_HEADER..)?) {
         match kind {
             TUPLE_ORIGINAL => original = tuple(value),
             TUPLE_REPLY => reply = tuple(value),
             STATUS => status = u32::from_be_bytes(number(value)?),
+            PROTOCOL => is_over = tcp_state(value).is_some_and(|state| OVER.contains(&state)),
             MARK => mark = u32::from_be_bytes(number(value)?),
             COUNTERS_ORIGINAL | COUNTERS_REPLY => {
                 let so_far: &mut Carried = carried.get_or_insert_default();
@@ -52,7 +57,14 @@ pub(super) fn entry(payload: &[u8]) -> Option<Entry> {
         }
     }
     let (original, reply, id) = (original?, reply?, id?);
-    Some(Entry { id, zone, original, reply, carried, begun, ended, mark, status })
+    Some(Entry { id, zone, original, reply, carried, begun, ended, is_over, mark, status })
+}
+
+/// The state of a TCP connection, if it is one.
+fn tcp_state(bytes: &[u8]) -> Option<u8> {
+    let (_, tcp) = read(bytes).find(|(kind, _)| *kind == 1)?;
+    let (_, state) = read(tcp).find(|(kind, _)| *kind == 1)?;
+    state.first().copied()
 }
 
 fn tuple(bytes: &[u8]) -> Option<Tuple> {

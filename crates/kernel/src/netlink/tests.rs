@@ -65,6 +65,7 @@ fn a_pair_is_made_with_its_other_end_in_place() {
         alias: None,
         kind: Some("veth".to_owned()),
         peer: Some(other.index),
+        bridge: None,
     };
     assert_eq!(made, left);
     let peer = Some(made.index);

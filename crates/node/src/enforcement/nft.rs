@@ -391,6 +391,8 @@ impl PolicyDatapath for NftDatapath {
     fn revoke(&mut self, is_denied: &mut dyn FnMut(&Packet) -> bool) -> io::Result<Revoked> {
         let own: BTreeSet<IpAddr> = conntrack_source::local()?.into_iter().collect();
         let (mut denied, mut allowed) = (Vec::new(), Vec::new());
+        // Most connections are one of many between the same ends.
+        let mut judged: HashMap<(IpAddr, IpAddr, u8, u16), bool> = HashMap::new();
         // A listing that was disturbed has missed connections that are new, which were judged.
         self.connections.list(|entry| {
             // What the agent asks for a pod was judged when the pod asked.
@@ -411,7 +413,14 @@ impl PolicyDatapath for NftDatapath {
                 to_own_node: own.contains(&destination),
             };
             let is_marked = entry.mark & REVOKED != 0;
-            let is_denied = !packet.from_own_node && source != destination && is_denied(&packet);
+            // What is over carries nothing; one that takes its place is judged as it begins.
+            if entry.is_over && !is_marked {
+                return;
+            }
+            let ends = (source, destination, entry.original.protocol, entry.reply.source_port);
+            let is_denied = *judged.entry(ends).or_insert_with(|| {
+                !packet.from_own_node && source != destination && is_denied(&packet)
+            });
             match (is_denied, is_marked) {
                 (true, false) => denied.push(entry),
                 (false, true) => allowed.push(entry),

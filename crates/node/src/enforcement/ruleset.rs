@@ -234,6 +234,12 @@ pub(super) fn sets(id: SetId, set: &program::Set) -> Vec<FilledSet> {
         .collect()
 }
 
+/// The names of the kernel's sets for one of a program, without a look at their elements.
+pub(super) fn set_names(id: SetId, set: &program::Set) -> impl Iterator<Item = String> {
+    let families = Family::BOTH.into_iter().filter(|family| has_family(set, *family));
+    families.filter_map(move |family| Some(kernel_set(id, &set.kind, family)?.name))
+}
+
 fn has_family(set: &program::Set, family: Family) -> bool {
     set.kind != SetKind::Networks || set.elements.iter().any(|it| element(*it, family).is_some())
 }

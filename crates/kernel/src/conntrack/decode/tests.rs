@@ -9,6 +9,9 @@ fn encode(entry: &Entry, ways: [Option<Carried>; 2]) -> Vec<u8> {
     tuple_into(&mut out, TUPLE_ORIGINAL, &entry.original);
     tuple_into(&mut out, TUPLE_REPLY, &entry.reply);
     write(&mut out, STATUS, &entry.status.to_be_bytes());
+    // Established, or waiting for what may still be under way.
+    let state = if entry.is_over { 7 } else { 3 };
+    nested(&mut out, PROTOCOL, |out| nested(out, 1, |out| write(out, 1, &[state])));
     write(&mut out, MARK, &entry.mark.to_be_bytes());
     write(&mut out, 7, &30u32.to_be_bytes());
     for (kind, way) in [COUNTERS_ORIGINAL, COUNTERS_REPLY].into_iter().zip(ways) {
@@ -81,11 +84,12 @@ proptest! {
     fn what_the_kernel_writes_is_read(
         (original, reply) in (tuples(), tuples()),
         (id, zone, status, mark) in any::<(u32, u16, u32, u32)>(),
-        (begun, ended) in any::<(Option<u64>, Option<u64>)>(),
+        (begun, ended, is_over) in any::<(Option<u64>, Option<u64>, bool)>(),
         ways in ways(),
     ) {
         let carried = both(ways);
-        let written = Entry { id, zone, original, reply, carried, begun, ended, mark, status };
+        let written =
+            Entry { id, zone, original, reply, carried, begun, ended, is_over, mark, status };
         prop_assert_eq!(entry(&encode(&written, ways)), Some(written));
     }
 
@@ -104,7 +108,7 @@ proptest! {
         let (carried, status) = (None, 0);
         let written = Entry {
             id: 7, zone: 0, original: tuple, reply: tuple, carried, begun: Some(1), ended: None,
-            mark: 0, status,
+            is_over: false, mark: 0, status,
         };
         let mut bytes = encode(&written, [None; 2]);
         let at = at.index(bytes.len());

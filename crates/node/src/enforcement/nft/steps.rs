@@ -140,8 +140,7 @@ impl Garbage {
         }
         for SetChange { id, .. } in delta.sets.iter().filter(|it| it.change == SetEdit::Gone) {
             let set = change.before.sets.get(id);
-            let sets = set.into_iter().flat_map(|set| ruleset::sets(*id, set));
-            self.sets.extend(sets.map(|(set, _)| set.name));
+            self.sets.extend(set.into_iter().flat_map(|set| ruleset::set_names(*id, set)));
             any = true;
         }
         if any {
