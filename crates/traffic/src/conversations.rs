@@ -15,6 +15,7 @@
 //!    moves it, ageing moves it, nothing loses it.
 //! 3. A shard has one owner. Nobody waits for it but who sends to it; readers have the last publish.
 
+mod application;
 mod checkpoint;
 pub mod codec;
 mod conversation;
@@ -22,6 +23,7 @@ mod directory;
 mod endpoint;
 mod facts;
 mod graph;
+mod growth;
 mod interner;
 mod judge;
 mod report;
@@ -34,6 +36,7 @@ mod table;
 mod view;
 mod watermarks;
 
+pub use application::KnownApplication;
 pub use checkpoint::{Checkpoint, CheckpointError, Progress};
 pub(crate) use checkpoint::{load_end, save_end};
 
@@ -43,6 +46,7 @@ pub use directory::{Directory, LINGER};
 pub use endpoint::{End, Endpoint};
 pub use facts::{ExternalFacts, Labels, LocalWorkload, NodeFacts, PodFacts, ServiceFacts};
 pub use graph::{Edge, Graph, Level, Node};
+pub use growth::Growth;
 pub use judge::{Judge, Judgement, NoRules, Service, Verdict};
 pub use report::{DeniedRecord, Dropped, Moment, Protocol, Record, Report, Totals};
 pub use reporter::Reporter;

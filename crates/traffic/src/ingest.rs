@@ -61,6 +61,7 @@ pub use sink::{Counted, NotCounted, ReportSink};
 use crate::conversations::{
     Judge, Limits, LocalWorkload, Moment, NoRules, Readers, Report, Router, View,
 };
+use crate::history::HistorySettings;
 use crate::violations::ViolationsView;
 use acks::Acks;
 use checkpoints::{Checkpoints, Restored};
@@ -109,13 +110,17 @@ pub struct Settings {
     pub limits: Limits,
     /// Of workloads in no group that has one.
     pub mode: GroupMode,
+    /// Where history is kept, and how much of it.
+    pub history: HistorySettings,
 }
 
 impl Settings {
     /// As many shards as there are cores, and two at least.
     pub fn new(dir: PathBuf) -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        Self { dir, shards: cores.max(2), limits: Limits::default(), mode: GroupMode::Discover }
+        let history = HistorySettings::new(dir.join("history"));
+        let (shards, limits) = (cores.max(2), Limits::default());
+        Self { dir, shards, limits, mode: GroupMode::Discover, history }
     }
 }
 
@@ -229,6 +234,11 @@ impl Ingest {
     /// Whether it is the same one, of the same term.
     pub fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Where the conversations are published.
+    pub(super) fn readers(&self) -> Readers {
+        self.0.readers.clone()
     }
 
     /// The conversations, as they were last published.

@@ -1,7 +1,7 @@
 //! Traffic: who talks to whom.
 //!
 //! ```text
-//! agents' reports ──► ingest ──► conversations ──► View (a published snapshot) ──► lists, graphs
+//! agents' reports ──► ingest ──► conversations ──► View (a published snapshot) ──► lists, graphs, history
 //!                       ▲   ▲              └───► discovered ──► rules::Learned; violations
 //!     groups, rules ──► Policy
 //!     pods, services, nodes ┘ Directory
@@ -16,6 +16,7 @@ pub mod conversations;
 #[cfg(any(test, feature = "faults"))]
 pub mod faults;
 pub mod groups;
+pub mod history;
 pub mod ingest;
 pub mod rules;
 pub mod violations;

@@ -173,6 +173,11 @@ impl ViolationsView {
         })
     }
 
+    /// The number of the last change; zero if there is none.
+    pub fn newest(&self) -> u64 {
+        self.lines.iter().map(|line| line.change).max().unwrap_or_default()
+    }
+
     /// Those that changed after `change`, in the order of their changes.
     pub fn changed_since(&self, change: u64) -> Vec<&Violation> {
         let lines = self.lines.iter().map(|line| &**line);

@@ -13,7 +13,7 @@ pub struct Service<'a> {
     pub application: Option<&'a str>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Verdict {
     /// Neither end is a workload.
     #[default]

@@ -78,6 +78,26 @@ impl<T> Frozen<T> {
         &self.chunks[place as usize / CHUNK][place as usize % CHUNK]
     }
 
+    pub(super) fn checked(&self, place: u32) -> Option<&T> {
+        (place < self.used).then(|| self.get(place))
+    }
+
+    /// All places, empty ones too, of chunks that were written to since `earlier` was frozen.
+    pub(super) fn changed_since<'a>(
+        &'a self,
+        earlier: &'a Self,
+    ) -> impl Iterator<Item = (u32, &'a T)> {
+        let same = |number: usize| {
+            let (now, then) = (self.chunks.get(number), earlier.chunks.get(number));
+            now.zip(then).is_some_and(|(now, then)| Arc::ptr_eq(now, then))
+        };
+        let chunks = self.chunks.iter().enumerate().filter(move |(number, _)| !same(*number));
+        let places = chunks.flat_map(|(number, chunk)| {
+            (0_u32..).zip(chunk.iter()).map(move |(place, it)| ((number * CHUNK) as u32 + place, it))
+        });
+        places.filter(|(place, _)| *place < self.used)
+    }
+
     /// All places, empty ones too.
     pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> {
         let (full, last) = (self.used as usize / CHUNK, self.used as usize % CHUNK);

@@ -12,6 +12,7 @@ use tracing::{info, warn};
 use super::checkpoints::Checkpoints;
 use super::metrics::Metrics;
 use super::{Ingest, ReportSink, Settings};
+use crate::history::{self, HistoryFiles};
 
 /// For the last checkpoint of a term. Whatever is not in it is sent again.
 const LAST: Duration = Duration::from_secs(5);
@@ -68,6 +69,9 @@ impl ActiveIngest {
             None => return,
         };
         begin(&ingest);
+        let files = HistoryFiles::new(settings.history.clone());
+        let recording = history::record(files, ingest.readers(), ledger.clone(), tasks.clone());
+        tasks.spawn("guard-history", recording);
         self.set(Some(ingest.clone()));
         info!(epoch = ingest.epoch(), "conversations are counted here");
         ingest.keep_checkpoints(&tasks).await;

@@ -1,4 +1,5 @@
 mod exactly_once;
+mod many_agents;
 
 use std::net::IpAddr;
 use std::sync::Arc;
