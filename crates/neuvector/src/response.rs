@@ -44,6 +44,7 @@ pub(crate) fn receivers(documents: &[&Value], names: &mut Names, imported: &mut 
                 teams: None,
                 alertmanager: None,
                 email: None,
+                otlp: None,
             };
             let receiver = Receiver::new(&given, spec);
             match receiver.check() {

@@ -21,6 +21,7 @@ mod delivery;
 mod event;
 mod message;
 mod metrics;
+pub mod otlp;
 mod outbox;
 mod router;
 mod rules;

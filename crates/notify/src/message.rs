@@ -3,6 +3,7 @@
 pub(crate) mod alertmanager;
 pub(crate) mod chat;
 pub(crate) mod mail;
+pub(crate) mod otlp;
 pub(crate) mod syslog;
 pub(crate) mod webhook;
 

@@ -1,8 +1,8 @@
 //! Sends events to a target, each within a deadline.
 //!
 //! Contract:
-//! - `Ok` means that the receiver's server took the event, as far as its protocol says so: a webhook, a chat and an
-//!   Alertmanager answered 2xx, a mail server accepted the mail. Syslog has no answer: over TCP and TLS the bytes
+//! - `Ok` means that the receiver's server took the event, as far as its protocol says so: a webhook, a chat, an
+//!   Alertmanager and a collector answered 2xx, a mail server accepted the mail. Syslog has no answer: over TCP and TLS the bytes
 //!   were handed to a connection that was open, over UDP a datagram left.
 //! - No redirect is followed and no proxy is used, so that a secret goes nowhere but to the address it was given.
 //! - An error is a sentence without anything secret: not the address of a chat's webhook, nor an answer's body.
@@ -14,6 +14,7 @@ mod syslog;
 
 use std::time::Duration;
 
+use objects::kinds::OtlpEncoding;
 use stallproof::Deadline;
 
 use crate::event::Event;
@@ -65,7 +66,7 @@ impl EventSender {
     }
 
     async fn attempt(&mut self, event: &Event, deadline: Deadline) -> Result<(), DeliveryError> {
-        use crate::message::{alertmanager, chat, webhook};
+        use crate::message::{alertmanager, chat, otlp, webhook};
         let tls = &self.target.tls;
         match &self.target.way {
             Way::Webhook { to, key } => {
@@ -76,19 +77,29 @@ impl EventSender {
                     let signature = webhook::signature(key, &event.id, now, &body);
                     headers.push((webhook::SIGNATURE, signature));
                 }
-                http::post(to, &headers, body, tls, deadline).await
+                http::post(to, http::JSON, &headers, body, tls, deadline).await
             }
             Way::Slack { to, channel } => {
                 let body = chat::slack(event, channel.as_deref()).to_string().into_bytes();
-                http::post(to, &[], body, tls, deadline).await
+                http::post(to, http::JSON, &[], body, tls, deadline).await
             }
             Way::Teams { to, title } => {
                 let body = chat::teams(event, title.as_deref()).to_string().into_bytes();
-                http::post(to, &[], body, tls, deadline).await
+                http::post(to, http::JSON, &[], body, tls, deadline).await
             }
             Way::Alertmanager { to, labels } => {
                 let body = alertmanager::alerts(event, labels).to_string().into_bytes();
-                http::post(to, &[], body, tls, deadline).await
+                http::post(to, http::JSON, &[], body, tls, deadline).await
+            }
+            Way::Otlp { to, encoding } => {
+                let records = [otlp::record(event)];
+                let (kind, body) = match encoding {
+                    OtlpEncoding::Protobuf => (http::PROTOBUF, crate::otlp::protobuf(&records)),
+                    OtlpEncoding::Json => {
+                        (http::JSON, crate::otlp::json(&records).to_string().into_bytes())
+                    }
+                };
+                http::post(to, kind, &[], body, tls, deadline).await
             }
             Way::Email(mail) => smtp::send(mail, event, tls, deadline).await,
             Way::Syslog { host, port, transport, facility } => {

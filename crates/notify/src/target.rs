@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Uri;
-use objects::kinds::{MailSecurity, ReceiverSpec, SyslogTransport, host_and_port};
+use objects::kinds::{MailSecurity, OtlpEncoding, ReceiverSpec, SyslogTransport, host_and_port};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
@@ -67,6 +67,7 @@ pub(crate) enum Way {
     Alertmanager { to: HttpTarget, labels: BTreeMap<String, String> },
     Syslog { host: String, port: u16, transport: SyslogTransport, facility: u8 },
     Email(Box<MailTarget>),
+    Otlp { to: HttpTarget, encoding: OtlpEncoding },
 }
 
 /// Where a request goes. The address of a chat's webhook is itself a secret.
@@ -146,9 +147,17 @@ impl Target {
                 to: email.to.clone(),
                 login,
             }))
+        } else if let Some(otlp) = &spec.otlp {
+            let authorization = credentials.text("authorization").map(Hidden);
+            let mut to = http_target(&otlp.url, authorization)?;
+            if matches!(to.url.path(), "" | "/") && to.url.query().is_none() {
+                let url = format!("{}{}", otlp.url.trim_end_matches('/'), crate::otlp::PATH);
+                to = http_target(&url, to.authorization)?;
+            }
+            Way::Otlp { to, encoding: otlp.encoding }
         } else {
             return Err(
-                "it says nobody: give one of webhook, syslog, slack, teams, alertmanager, email"
+                "it says nobody: give one of webhook, syslog, slack, teams, alertmanager, email, otlp"
                     .to_owned(),
             );
         };

@@ -332,6 +332,50 @@ async fn a_webhook_is_signed_in_order_and_at_least_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_collector_takes_logs_of_opentelemetry_in_both_encodings() {
+    let pem = Pem::until(2090);
+    let certificate = Some((&*pem.cert, &*pem.key));
+    let takes = Behaviour::Collect("Bearer of good news");
+    let binary = HttpServer::start(certificate, takes).await;
+    let text = HttpServer::start(certificate, takes).await;
+    let stage = Stage::new(OutboxLimits::default());
+    stage.secret("otel", &[("authorization", "Bearer of good news")]).await;
+    for (name, server, encoding) in [("binary", &binary, "protobuf"), ("text", &text, "json")] {
+        let url = format!("https://127.0.0.1:{}", server.port());
+        let otlp = json!({"url": url, "encoding": encoding});
+        stage.receiver(name, json!({"secret": "otel", "ca": pem.cert, "otlp": otlp})).await;
+    }
+    stage.tell("all", "violation", &["binary", "text"]).await;
+    stage.settled(2, 1).await;
+    // It is away at first: what it was not told it is told when it is back.
+    binary.behave(Behaviour::Status(503)).await;
+    let ids: Vec<_> = NASTY.iter().map(|text| stage.emit(text)).collect();
+    binary.asked(1).await;
+    binary.behave(takes).await;
+    for (name, server) in [("binary", &binary), ("text", &text)] {
+        stage.drained(name).await;
+        let records = server.taken().await;
+        let of = |field: &str| -> Vec<_> {
+            records.iter().map(|record| record[field].as_str().unwrap().to_owned()).collect()
+        };
+        let mut told = of("id");
+        told.dedup();
+        assert_eq!(told, ids, "{name}");
+        assert_eq!(of("body").last().map(String::as_str), NASTY.last().copied());
+        let first = &records[0];
+        assert_eq!((&first["path"], &first["severity"]), (&json!("/v1/logs"), &json!(17)));
+        assert_eq!(first["event"], "fairlead.violation.denied");
+        assert_eq!(first["workload"], "shop/Deployment/web");
+    }
+    // A token that is not the server's is said, and is not shown.
+    stage.secret("otel", &[("authorization", "Bearer hush")]).await;
+    let refused = stage.notifier.test("binary", "a test", soon()).await;
+    let Err(TestError::NotTaken(error)) = refused else { panic!("{refused:?}") };
+    assert!(error.to_string().contains("401") && !error.to_string().contains("hush"), "{error}");
+    stage.tasks.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_receiver_that_hangs_refuses_or_has_expired_holds_up_nobody() {
     let (expired, hangs) = (Pem::until(2021), HttpServer::start(None, Behaviour::Hang).await);
     let old = HttpServer::start(Some((&expired.cert, &expired.key)), Behaviour::Status(200)).await;

@@ -63,7 +63,8 @@ pub use policies::{
     AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy, NetworkPolicy,
 };
 pub use receiver::{
-    AlertmanagerReceiver, EmailReceiver, MailSecurity, Receiver, ReceiverSpec, SlackReceiver,
+    AlertmanagerReceiver, EmailReceiver, MailSecurity, OtlpEncoding, OtlpReceiver, Receiver, ReceiverSpec,
+    SlackReceiver,
     SyslogReceiver, SyslogTransport, TeamsReceiver, WebhookReceiver, host_and_port,
 };
 pub use response_rule::{

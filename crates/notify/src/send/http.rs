@@ -21,8 +21,13 @@ const LARGEST_ANSWER: usize = 64 << 10;
 /// The longest that a receiver's `Retry-After` is heeded.
 const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
+/// The types of bodies.
+pub(super) const JSON: &str = "application/json";
+pub(super) const PROTOBUF: &str = "application/x-protobuf";
+
 pub(super) async fn post(
     to: &HttpTarget,
+    kind: &'static str,
     headers: &[(&'static str, String)],
     body: Vec<u8>,
     tls: &Arc<ClientConfig>,
@@ -31,7 +36,7 @@ pub(super) async fn post(
     let host = to.url.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
     let https = to.url.scheme_str() == Some("https");
     let port = to.url.port_u16().unwrap_or(if https { 443 } else { 80 });
-    let request = request(to, headers, body)?;
+    let request = request(to, kind, headers, body)?;
     let tcp = connect(&host, port, deadline).await?;
     let stream: Box<dyn Connection> =
         if https { Box::new(secure(&host, tcp, tls).await?) } else { Box::new(tcp) };
@@ -55,6 +60,7 @@ pub(super) async fn post(
 
 fn request(
     to: &HttpTarget,
+    kind: &'static str,
     headers: &[(&'static str, String)],
     body: Vec<u8>,
 ) -> Result<Request<Full<Bytes>>, DeliveryError> {
@@ -62,7 +68,7 @@ fn request(
     let authority = to.url.authority().map_or("", http::uri::Authority::as_str);
     let mut request = Request::post(path)
         .header(header::HOST, authority)
-        .header(header::CONTENT_TYPE, "application/json")
+        .header(header::CONTENT_TYPE, kind)
         .header(header::CONNECTION, "close")
         .header(header::USER_AGENT, concat!("fairlead/", env!("CARGO_PKG_VERSION")));
     for (name, value) in headers {

@@ -8,10 +8,13 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
+use prost::Message;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, watch};
@@ -21,6 +24,9 @@ use tokio_rustls::TlsAcceptor;
 pub(crate) enum Behaviour {
     /// Takes what is signed with this key of Standard Webhooks within five minutes of now, and answers 401 else.
     Verify(&'static str),
+    /// Takes logs of OpenTelemetry that come with this header `authorization`, as the types read them that
+    /// OpenTelemetry generates; each record is taken as its most telling fields.
+    Collect(&'static str),
     Status(u16),
     Hang,
 }
@@ -124,6 +130,11 @@ impl HttpServer {
         let status = match behaviour {
             Behaviour::Hang => std::future::pending().await,
             Behaviour::Status(status) => status,
+            Behaviour::Collect(authorization) if header("authorization") != authorization => 401,
+            Behaviour::Collect(_) => match records(&text, &header("content-type"), body) {
+                Some(_) => 200,
+                None => 400,
+            },
             Behaviour::Verify(key) => {
                 let key = STANDARD.decode(key.trim_start_matches("whsec_")).ok()?;
                 let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &key);
@@ -138,11 +149,42 @@ impl HttpServer {
             }
         };
         if (200..300).contains(&status) {
-            self.state.lock().await.taken.push(serde_json::from_slice(body).ok()?);
+            let taken = match behaviour {
+                Behaviour::Collect(_) => records(&text, &header("content-type"), body)?,
+                _ => vec![serde_json::from_slice(body).ok()?],
+            };
+            self.state.lock().await.taken.extend(taken);
         }
         let answer =
             format!("HTTP/1.1 {status} Said\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
         stream.write_all(answer.as_bytes()).await.ok()?;
         stream.shutdown().await.ok()
     }
+}
+
+/// The log records of a request, as OpenTelemetry reads them; none if it does not.
+fn records(head: &str, kind: &str, body: &[u8]) -> Option<Vec<Value>> {
+    let request = match kind {
+        "application/x-protobuf" => ExportLogsServiceRequest::decode(body).ok()?,
+        "application/json" => serde_json::from_slice(body).ok()?,
+        _ => return None,
+    };
+    let path = head.split(' ').nth(1)?.to_owned();
+    let text = |value: Option<AnyValue>| match value?.value? {
+        any_value::Value::StringValue(text) => Some(text),
+        _ => None,
+    };
+    let scopes = request.resource_logs.into_iter().flat_map(|logs| logs.scope_logs);
+    let records = scopes.flat_map(|scope| scope.log_records).map(|record| {
+        let attribute = |name: &str| {
+            let found = record.attributes.iter().find(|it| it.key == name);
+            found.and_then(|it| text(it.value.clone()))
+        };
+        json!({
+            "path": path, "event": record.event_name, "severity": record.severity_number,
+            "id": attribute("log.record.uid"), "workload": attribute("fairlead.workload"),
+            "body": text(record.body.clone()),
+        })
+    });
+    Some(records.collect())
 }

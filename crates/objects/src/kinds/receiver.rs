@@ -1,5 +1,5 @@
 //! `Receiver`: somebody who is told of events: an HTTP endpoint, a syslog server, a chat, an Alertmanager, a
-//! mailbox.
+//! mailbox, an OpenTelemetry collector.
 //!
 //! What is secret is in a Secret of Fairlead's own namespace, which is named here. Its keys:
 //!
@@ -9,6 +9,7 @@
 //! | slack, teams | `url`, the address of the incoming webhook or of the workflow |
 //! | alertmanager | `username` and `password`, or `token` |
 //! | email | `username` and `password` |
+//! | otlp | `authorization` is sent as that header |
 //! | syslog over TLS, and all of HTTP | `tls.crt` and `tls.key`, if the server asks for a certificate |
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
@@ -40,7 +41,7 @@ const MAILBOX: &str = r"^[^\s<>@\x00-\x1f\x7f]+@[^\s<>@\x00-\x1f\x7f]+$";
     group = "fairlead.dev",
     version = "v1alpha1",
     kind = "Receiver",
-    doc = "Somebody who is told of events: exactly one of webhook, syslog, slack, teams, alertmanager, email.",
+    doc = "Somebody who is told of events: exactly one of webhook, syslog, slack, teams, alertmanager, email, otlp.",
     category = "fairlead",
     shortname = "frcv",
     derive = "PartialEq",
@@ -78,6 +79,8 @@ pub struct ReceiverSpec {
     pub alertmanager: Option<AlertmanagerReceiver>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub email: Option<EmailReceiver>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otlp: Option<OtlpReceiver>,
 }
 
 /// An HTTP endpoint that is sent each event as JSON.
@@ -174,6 +177,26 @@ pub enum MailSecurity {
     None,
 }
 
+/// A collector or backend that takes OpenTelemetry's logs over HTTP (OTLP).
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OtlpReceiver {
+    /// Where the collector is; `/v1/logs` is added if the URL has no path.
+    #[schemars(length(min = 1, max = LONGEST_URL), regex(pattern = URL))]
+    pub url: String,
+    /// How log records are written: protobuf, which every server of OTLP takes, or json.
+    #[serde(default)]
+    pub encoding: OtlpEncoding,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum OtlpEncoding {
+    #[default]
+    Protobuf,
+    Json,
+}
+
 fn facility() -> u8 {
     16
 }
@@ -181,7 +204,7 @@ fn facility() -> u8 {
 impl ReceiverSpec {
     /// The words for what this receiver is: one, if the spec is valid.
     pub fn types(&self) -> Vec<&'static str> {
-        let Self { webhook, syslog, slack, teams, alertmanager, email, .. } = self;
+        let Self { webhook, syslog, slack, teams, alertmanager, email, otlp, .. } = self;
         [
             (webhook.is_some(), "webhook"),
             (syslog.is_some(), "syslog"),
@@ -189,6 +212,7 @@ impl ReceiverSpec {
             (teams.is_some(), "teams"),
             (alertmanager.is_some(), "alertmanager"),
             (email.is_some(), "email"),
+            (otlp.is_some(), "otlp"),
         ]
         .into_iter()
         .filter_map(|(is, name)| is.then_some(name))
@@ -248,7 +272,7 @@ impl Kind for Receiver {
             1 => {}
             0 => problems.add(
                 "spec",
-                "says nobody: give one of webhook, syslog, slack, teams, alertmanager, email",
+                "says nobody: give one of webhook, syslog, slack, teams, alertmanager, email, otlp",
             ),
             _ => problems.add("spec", "names several; make a receiver for each"),
         }
@@ -263,6 +287,9 @@ impl Kind for Receiver {
         }
         if let Some(webhook) = &spec.webhook {
             url(&mut problems, "spec.webhook.url", &webhook.url);
+        }
+        if let Some(otlp) = &spec.otlp {
+            url(&mut problems, "spec.otlp.url", &otlp.url);
         }
         if let Some(syslog) = &spec.syslog {
             address(&mut problems, "spec.syslog.address", &syslog.address);
