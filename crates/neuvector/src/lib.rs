@@ -1,7 +1,7 @@
 //! What NeuVector has, as objects of ours. Pure: documents in, objects and a report out.
 //!
 //! ```text
-//! /v1/file/group export, nine kinds of resources ──► groups (what each stands for) ──► rules in order ──► objects
+//! /v1/file/group export, ten kinds of resources ──► groups (what each stands for) ──► rules in order ──► objects
 //!                                                                                 └──► report: kept, changed, refused
 //! ```
 //!
@@ -13,6 +13,7 @@
 //! 3. The same documents make the same objects, names and priorities included: a second import changes nothing.
 
 mod criteria;
+mod images;
 mod network;
 mod response;
 
@@ -20,7 +21,10 @@ use std::collections::BTreeMap;
 
 use ipnet::IpNet;
 use kube::ResourceExt;
-use objects::kinds::{AdmissionRule, Group, NetworkRule, Receiver, ResponseRule};
+use objects::kinds::{
+    AdmissionRule, Group, ImageTrustRoot, NetworkRule, Receiver, ResponseRule,
+    VulnerabilityException,
+};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -33,6 +37,8 @@ pub struct Imported {
     pub admission: Vec<AdmissionRule>,
     pub responses: Vec<ResponseRule>,
     pub receivers: Vec<Receiver>,
+    pub exceptions: Vec<VulnerabilityException>,
+    pub roots: Vec<ImageTrustRoot>,
     pub report: Vec<Finding>,
 }
 
@@ -40,7 +46,8 @@ pub struct Imported {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// group, network rule, response rule, admission rule, receiver, and what is not carried over.
+    /// group, network rule, response rule, admission rule, receiver, vulnerability exception, root of trust,
+    /// and what is not carried over.
     pub what: &'static str,
     pub name: String,
     pub outcome: Outcome,
@@ -97,7 +104,7 @@ pub fn import(documents: &[Value], settings: &Settings) -> Result<Imported, Stri
     response::receivers(&flat, &mut names, &mut imported);
     response::rules(&flat, &groups, &mut names, &mut imported);
     for document in flat {
-        others(document, &mut imported)?;
+        others(document, &mut names, &mut imported)?;
     }
     Ok(imported)
 }
@@ -121,12 +128,12 @@ fn flatten<'a>(documents: &'a [Value], flat: &mut Vec<&'a Value>) -> Result<(), 
         if kind == "List" || kind.strip_suffix("List").is_some_and(|kind| KINDS.contains(&kind)) {
             let items = document["items"].as_array().map_or(&[][..], Vec::as_slice);
             flatten(items, flat)?;
-        } else if KINDS.contains(&kind) {
+        } else if KINDS.contains(&kind) || images::is_roots(document) {
             flat.push(document);
         } else if !document.is_null() {
             return Err(format!(
                 "kind {kind:?} is none of NeuVector's; export groups, admission and response rules from it, \
-                 or its resources by kubectl get -o yaml"
+                 or its resources by kubectl get -o yaml, or what /v1/scan/sigstore/root_of_trust answers"
             ));
         }
     }
@@ -192,7 +199,7 @@ fn made_up(name: &str) -> String {
 }
 
 /// What has nothing to do with the network.
-fn others(document: &Value, imported: &mut Imported) -> Result<(), String> {
+fn others(document: &Value, names: &mut Names, imported: &mut Imported) -> Result<(), String> {
     let (kind, name) = (kind(document), name_of(document));
     let count = |value: &Value| value.as_array().map_or(0, Vec::len);
     match kind {
@@ -238,16 +245,7 @@ fn others(document: &Value, imported: &mut Imported) -> Result<(), String> {
                 why,
             );
         }
-        "NvVulnerabilityProfile" => {
-            let entries =
-                document["spec"]["profile"]["entries"].as_array().cloned().unwrap_or_default();
-            for entry in entries {
-                let why = "exceptions for vulnerabilities cannot be stored yet; give them as \
-                           VulnerabilityException to `fairlead admission test --images`";
-                let name = entry["name"].as_str().unwrap_or(name);
-                imported.note("vulnerability exception", name, Outcome::NotCarried, why);
-            }
-        }
+        "NvVulnerabilityProfile" => images::profile(document, names, imported),
         "NvComplianceProfile" => {
             imported.note(
                 "compliance profile",
@@ -256,6 +254,7 @@ fn others(document: &Value, imported: &mut Imported) -> Result<(), String> {
                 "Fairlead runs no benchmarks",
             );
         }
+        _ if images::is_roots(document) => images::roots(document, imported),
         _ => {}
     }
     Ok(())
