@@ -13,14 +13,36 @@ import { find, type Page, type PageProps } from "./routes";
 /** Pages whose code has been fetched. */
 const loaded = signal(new Map<Page, ComponentType<PageProps> | { failed: unknown }>());
 
+/** How long after a page was shown others are fetched, in milliseconds: its own requests go first. */
+const OFTEN_AFTER = 500;
+
+/** Pages whose code is being fetched. */
+const loading = new Set<Page>();
+
 function load(page: Page): void {
+  if (loading.has(page) || loaded.value.has(page)) return;
+  loading.add(page);
   const put = (value: ComponentType<PageProps> | { failed: unknown }) => {
+    loading.delete(page);
     loaded.value = new Map(loaded.value).set(page, value);
   };
   page.load().then(
     (module) => put(module.default),
     (error: unknown) => put({ failed: error }),
   );
+}
+
+/** Fetches the code of the page at an address. */
+export function preload(path: string): void {
+  const page = find(path)?.page;
+  if (page) load(page);
+}
+
+/** Pages and parts that one goes to by a key: their code is there before the key is pressed. */
+function preloadOften(): void {
+  for (const path of ["/c/-/pods", "/c/-/pods/-/-", "/search"]) preload(path);
+  // A part that fails to come now is fetched, and complained of, when it is opened.
+  for (const part of [import("./pages/object/logs"), import("./pages/object/shell"), import("./pages/object/yaml")]) part.catch(() => {});
 }
 
 export function App() {
@@ -53,8 +75,14 @@ function Current() {
     document.title = title === "Fleet" ? "Fairlead" : `${title} · Fairlead`;
   }, [title]);
   useEffect(() => {
-    if (page && !loaded.value.has(page)) load(page);
+    if (page) load(page);
   }, [page]);
+  const there = page !== undefined && loaded.value.has(page);
+  useEffect(() => {
+    if (!there) return;
+    const timer = setTimeout(preloadOften, OFTEN_AFTER);
+    return () => clearTimeout(timer);
+  }, [there]);
   if (!found || !page) {
     return (
       <div class="page">

@@ -14,6 +14,7 @@ import { Popover } from "./parts/popover";
 import { now } from "./parts/time";
 import { toastProblem, Toasts } from "./parts/toast";
 import { explore, joinClusters, ALL } from "./places";
+import { saved } from "./saved";
 import { address, navigate } from "./router";
 import { choice, choose, dark, type Choice } from "./theme";
 
@@ -62,7 +63,8 @@ export function Layout({ children }: { children: ComponentChildren }) {
 }
 
 function Sidebar() {
-  const { path } = address.value;
+  const { path, query } = address.value;
+  const whole = path + (query.size ? `?${query}` : "");
   const chosen = joinClusters(selection());
   const here = decodeURIComponent(/^\/c\/[^/]+\/([^/]+)/.exec(path)?.[1] ?? "");
   const current = (is: boolean) => (is ? { "aria-current": "page" as const } : {});
@@ -107,6 +109,20 @@ function Sidebar() {
       <div class="nav">
         {first && pagesOf(first)}
         {rest.map(pagesOf)}
+        {saved.value.length > 0 && (
+          <section>
+            <h2>Favourites</h2>
+            <ul>
+              {saved.value.map(({ href, title, note }) => (
+                <li key={href}>
+                  <a href={href} title={note ? `${title}, ${note}` : title} {...current(href === whole)}>
+                    <span class="clip">{title}</span>
+                  </a>
+                </li>
+              ))}
+            </ul>
+          </section>
+        )}
         {kindsOf("Pinned", pins.value)}
         {kinds.map(({ title, kinds: links }) => kindsOf(title, links))}
         <button type="button" class="all" onClick={() => openPalette("kinds")}>

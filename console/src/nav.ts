@@ -67,7 +67,9 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
     pages: [
       { path: "/traffic", title: "Traffic" },
       { path: "/mesh", title: "Mesh" },
+      { path: "/policies", title: "Policies" },
       { path: "/admission", title: "Admission" },
+      { path: "/images", title: "Images" },
       { path: "/net", title: "Net" },
     ],
   },
@@ -76,6 +78,7 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
     pages: [
       { path: "/now", title: "Now" },
       { path: "/doctor", title: "Doctor" },
+      { path: "/receivers", title: "Receivers" },
       { path: "/replay", title: "Replay" },
       { path: "/access", title: "Access" },
     ],

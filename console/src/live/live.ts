@@ -182,6 +182,17 @@ export function useTopic<T>(subscription: Subscription | null): Topic<T> {
 }
 
 /**
+ * Begins what a page will follow before its code is there. The worker keeps what it hears for a moment,
+ * so that the page finds it.
+ */
+export function warm(subscription: Subscription): void {
+  if (document.visibilityState === "hidden") return;
+  const view = numbers++;
+  worker().postMessage({ op: "open", view, subscription, want: null });
+  worker().postMessage({ op: "close", view });
+}
+
+/**
  * Follows every message of a topic, as long as the tab can be seen; `opening` is called before each time
  * that it begins. Returns what ends it.
  */

@@ -9,8 +9,8 @@ import type { ClusterState, Column, Row, RowsUpdate, ServerMessage, View } from 
 import type { ProblemBody } from "../api/schema";
 import { comparison, place, type Compare } from "./sort";
 
-/** From this share of changed rows on, sorting all again is cheaper. */
-const MANY = 0.1;
+/** From so many changed rows on, one pass over all is cheaper than a search for each. */
+const MANY = 20;
 
 interface ClusterRows {
   rows: Map<string, Row>;
@@ -212,8 +212,14 @@ export class OrderedView {
   }
 
   take({ removed, added, all }: Delta): void {
-    if (all || removed.length + added.length > 20 + this.#rows.length * MANY) {
+    if (all) {
       this.rebuild();
+      return;
+    }
+    if (removed.length + added.length > MANY) {
+      const gone = new Set(removed);
+      const stay = gone.size ? this.#rows.filter((row) => !gone.has(row)) : this.#rows;
+      this.#rows = merged(stay, added.filter(this.#keep).sort(this.#compare), this.#compare);
       return;
     }
     for (const row of removed) {
@@ -257,4 +263,16 @@ export class OrderedView {
       ...(this.filterProblem ? { filterProblem: this.filterProblem } : {}),
     };
   }
+}
+
+/** Two parts that are in order, as one: a page of a long list costs a pass, not another sort of all. */
+function merged(a: Row[], b: Row[], compare: Compare): Row[] {
+  if (!b.length) return a;
+  if (!a.length) return b;
+  const all: Row[] = [];
+  let [i, j] = [0, 0];
+  while (i < a.length && j < b.length) all.push(compare(a[i] as Row, b[j] as Row) <= 0 ? (a[i++] as Row) : (b[j++] as Row));
+  while (i < a.length) all.push(a[i++] as Row);
+  while (j < b.length) all.push(b[j++] as Row);
+  return all;
 }

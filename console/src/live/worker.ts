@@ -59,7 +59,8 @@ class Shared {
   drop(viewer: Viewer): void {
     this.viewers.delete(viewer);
     if (this.viewers.size) return;
-    this.#ending = setTimeout(() => this.end(), this.rows ? LINGER : 0);
+    // What is kept here is found again by the page that comes next; a log is told once, and is not.
+    this.#ending = setTimeout(() => this.end(), this.rows || this.latest || this.subscription.topic === "clusters" ? LINGER : 0);
   }
 
   end(): void {
@@ -73,6 +74,7 @@ class Viewer {
   readonly ordered: OrderedView | null;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #last = 0;
+  #told = 0;
 
   constructor(
     readonly port: Port,
@@ -98,10 +100,15 @@ class Viewer {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#last = performance.now();
-    if (this.ordered) this.tell({ type: "rows", view: this.view, update: this.ordered.update() });
+    if (!this.ordered) return;
+    const update = this.ordered.update();
+    this.#told = update.matched;
+    this.tell({ type: "rows", view: this.view, update });
   }
 
   soon(): void {
+    // Whoever sees nothing yet is not kept waiting.
+    if (!this.#told && this.ordered?.rows.length) return this.now();
     if (this.#timer !== undefined) return;
     const wait = Math.max(0, this.#last + EVERY - performance.now());
     this.#timer = setTimeout(() => this.now(), wait);

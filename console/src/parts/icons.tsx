@@ -31,6 +31,7 @@ export const Menu = icon(<path d="M2.5 4.5h11M2.5 8h11M2.5 11.5h11" />);
 export const Sun = icon(<><circle cx="8" cy="8" r="2.75" /><path d="M8 1.5v1M8 13.5v1M1.5 8h1M13.5 8h1M3.4 3.4l.7.7M11.9 11.9l.7.7M3.4 12.6l.7-.7M11.9 4.1l.7-.7" /></>);
 export const Moon = icon(<path d="M13.2 9.6A5.6 5.6 0 0 1 6.4 2.8a5.6 5.6 0 1 0 6.8 6.8Z" />);
 export const Pin = icon(<path d="M6 2h4l-.5 4 2.5 2.5H4L6.5 6 6 2ZM8 8.5V14" />);
+export const Star = icon(<path d="m8 2 1.800 3.800 4.200.5-3.100 2.900.8 4.100L8 11.300l-3.700 2 .8-4.100L2 6.300l4.200-.5L8 2Z" />);
 export const Filter = icon(<path d="M2.5 3.5h11L9.5 8.5v4l-3-1.5v-2.500z" />);
 export const Dots = icon(<><circle cx="8" cy="3" r=".6" /><circle cx="8" cy="8" r=".6" /><circle cx="8" cy="13" r=".6" /></>);
 export const Person = icon(<><circle cx="8" cy="5.5" r="2.5" /><path d="M3 13.5c.6-2.6 2.500-4 5-4s4.400 1.400 5 4" /></>);

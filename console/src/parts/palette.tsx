@@ -8,6 +8,7 @@ import { clusters, clusterTone, findKind, kindPath, kindsOf, resolve } from "../
 import { kinds as navKinds, pageLinks, selection } from "../nav";
 import { explore, object } from "../places";
 import { navigate } from "../router";
+import { saved } from "../saved";
 import { Dialog } from "./dialog";
 import { score } from "./score";
 
@@ -100,6 +101,7 @@ function Open({ mode }: { mode: Mode }) {
 
   const chosen = selection();
   const local: Choice[] = [
+    ...(onlyKinds ? [] : saved.value.map(({ title, href, note }) => ({ id: `saved ${href}`, kind: "Favourite", text: title, note, href }))),
     ...(onlyKinds ? [] : pageLinks.flatMap(({ pages }) => pages.map(({ path, title }) => ({ id: path, kind: "Page", text: title, href: path })))),
     ...kindChoices(served, chosen),
     ...(onlyKinds

@@ -3,10 +3,12 @@ import { Lazy } from "../object/lazy";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { AuditTab } from "./audit";
 import { RulesTab } from "./rules";
+import { RunningTab } from "./running";
 
 const TABS: Tab[] = [
   { id: "rules", title: "Rules" },
   { id: "audit", title: "Decisions" },
+  { id: "running", title: "Running against them" },
   { id: "try", title: "Playground" },
 ];
 
@@ -20,6 +22,7 @@ export default function Admission() {
       <Tabs label="Parts of admission" tabs={TABS} />
       {tab === "rules" && <RulesTab />}
       {tab === "audit" && <AuditTab />}
+      {tab === "running" && <RunningTab />}
       {tab === "try" && <Lazy load={() => import("./playground")} props={{}} />}
     </div>
   );

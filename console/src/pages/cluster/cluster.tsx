@@ -6,6 +6,7 @@ import type { Cluster, Events } from "../../api/schema";
 import { useCan } from "../../api/session";
 import { cluster as findCluster, clusterTone, fleet } from "../../fleet";
 import { Empty, Loaded, Loading } from "../../parts/problem";
+import { Favourite } from "../../parts/star";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { Age, latency, now } from "../../parts/time";
@@ -44,6 +45,7 @@ export default function ClusterPage({ params }: PageProps) {
           <p class="muted small crumbs"><a href="/">Fleet</a></p>
           <h1 class="break">{name}</h1>
         </div>
+        <Favourite href={clusterPage(name)} title={name} note="cluster" />
         {known && <span class={`tag ${clusterTone(known.state)}`}>{known.state}</span>}
         {known && <span class="muted">for <Age time={known.since} /></span>}
         <span class="grow" />

@@ -8,8 +8,17 @@ import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
 import { query, setQuery } from "../../router";
 import type { Editor } from "../object/editor";
+import { NO_NAMESPACE } from "../../places";
+import { withoutIdentity } from "./clone";
 import { TEMPLATES, template } from "./templates";
 import "../object/object.css";
+
+/** The YAML of an object without what is its own alone. */
+async function clone(from: string): Promise<string> {
+  const [cluster = "", kind = "", namespace = "", ...rest] = from.split("/");
+  const route = path`/clusters/${cluster}/resources/${kind}/${rest.join("/")}`;
+  return withoutIdentity(await api.text(route, { query: { namespace: namespace === NO_NAMESPACE ? null : namespace }, headers: { accept: "application/yaml" } }));
+}
 
 export default function Create() {
   const names = clusters.value.filter(({ state }) => state === "ready" || state === "degraded").map(({ name }) => name);
@@ -27,9 +36,17 @@ export default function Create() {
     let gone = false;
     void import("../object/editor").then(({ openEditor }) => {
       if (gone || !host.current) return;
-      editor.current = openEditor(host.current, template(query.value.get("kind") ?? "", query.value.get("ns") ?? ""), () => setTried(null));
+      const from = query.value.get("from");
+      editor.current = openEditor(host.current, from ? "" : template(query.value.get("kind") ?? "", query.value.get("ns") ?? ""), () => setTried(null));
       editor.current.setReadOnly(false);
-      setReady(true);
+      if (!from) return setReady(true);
+      void clone(from).then(
+        (text) => {
+          editor.current?.setText(text);
+          setReady(true);
+        },
+        (error: unknown) => setProblem(error),
+      );
     });
     return () => {
       gone = true;

@@ -28,6 +28,8 @@ interface Wanted {
   only: Record<string, string[]>;
   usage: Facts<Usage> | undefined;
   nodes: Facts<NodeFacts> | undefined;
+  /** Without what selects, filters and sorts: a table inside another page. */
+  plain?: boolean;
 }
 
 const WIDTHS: Record<string, string> = {
@@ -102,7 +104,9 @@ export function columnsOf(wanted: Wanted): TableColumn<Row>[] {
       },
     ];
   });
-  return [...own, ...theirs, ...measured(wanted)];
+  const all = [...own, ...theirs, ...measured(wanted)];
+  if (!wanted.plain) return all;
+  return all.filter(({ id }) => id !== "pick").map((column): TableColumn<Row> => ({ ...column, sorts: false, extra: null }));
 }
 
 /** What pods and nodes use, and what keeps pods off a node: the API server's own columns have neither. */

@@ -6,9 +6,11 @@ import { clusters, findKind, fleet, kindPath, kindsOf, resolve } from "../../fle
 import { useKeys } from "../../keys";
 import { useRows } from "../../live/live";
 import type { Row } from "../../live/protocol";
+import { tableSubscription } from "../../live/table";
 import { isPinned, kinds as navKinds, pins, togglePin } from "../../nav";
 import { Cross, Pin } from "../../parts/icons";
 import { bodyProblem, Empty, Loading, ProblemNotice } from "../../parts/problem";
+import { SaveSearch } from "../../parts/star";
 import { VirtualTable } from "../../parts/table";
 import { ALL, explore, object, splitClusters, type ObjectPlace } from "../../places";
 import { href, navigate, query, setQuery } from "../../router";
@@ -80,14 +82,7 @@ export default function Explore({ params }: PageProps) {
   const rows = useRows(
     waiting || !names.length
       ? null
-      : {
-          topic: "rows",
-          clusters: names,
-          kind,
-          ...(table.namespaces.length ? { namespaces: table.namespaces } : {}),
-          ...(table.labels ? { labels: table.labels } : {}),
-          ...(table.fields ? { fields: table.fields } : {}),
-        },
+      : tableSubscription(names, kind, query.value),
     { filter: table.filter, sort: table.sort, only: table.only },
   );
   const { update } = rows;
@@ -192,6 +187,7 @@ export default function Explore({ params }: PageProps) {
           </button>
         )}
         <span class="grow" />
+        <SaveSearch title={[title, table.filter || table.namespaces.join(", ")].filter(Boolean).join(": ")} note={selection.includes(ALL) ? "all clusters" : selection.join(", ")} />
         <button type="button" class="button quiet" aria-pressed={table.wide} onClick={() => setQuery({ wide: table.wide ? null : "1" })}>
           {table.wide ? "Fewer columns" : "More columns"}
         </button>

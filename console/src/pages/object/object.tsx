@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { cordon, remove, restart, scale, suspend, trigger, useVerbs } from "../../actions/actions";
+import { ContainersEditor, editContainers } from "../../actions/containers";
 import { drain, DrainProgress } from "../../actions/drain";
 import { setTaints } from "../../actions/taints";
 import { api, path } from "../../api/client";
@@ -12,19 +13,22 @@ import { cluster as findCluster, clusterTone } from "../../fleet";
 import { useKeys } from "../../keys";
 import { useRows } from "../../live/live";
 import { Loaded, ProblemNotice } from "../../parts/problem";
+import { Favourite } from "../../parts/star";
 import { wordTone } from "../../parts/tone";
 import { clusterPage, doctorOf, explore, NO_NAMESPACE, object, type ObjectPlace } from "../../places";
-import { navigate, query } from "../../router";
+import { href, navigate, query } from "../../router";
 import type { PageProps } from "../../routes";
 import { Evidence } from "./evidence";
-import { selectorOf, type KubeObject } from "./kube";
+import { podSpec, selectorOf, type KubeObject } from "./kube";
 import { Lazy } from "./lazy";
 import { Overview } from "./overview";
 import { Related } from "./related";
 import { Revisions } from "./revisions";
+import { Volumes } from "./volumes";
 import "./object.css";
 
 const WITH_PODS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "replicasets.apps", "jobs.batch", "services", "replicationcontrollers"];
+const WITH_TEMPLATE = ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "cronjobs.batch"];
 const WITH_REVISIONS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
 
 export default function ObjectPage({ params }: PageProps) {
@@ -40,21 +44,26 @@ export default function ObjectPage({ params }: PageProps) {
   useChanges(place, described.reload);
   const may = useVerbs(kind, [place]);
   const isNode = kind === "nodes";
-  const [mayForward, mayNodeShell] = useCan([
+  const [mayForward, mayNodeShell, mayCreate] = useCan([
     { cluster, namespace: place.namespace ?? null, resource: "pods", verb: "forward" },
     { cluster, resource: "nodes/shell", verb: "exec" },
+    { cluster, namespace: place.namespace ?? null, resource: kind, verb: "create" },
   ]);
   const data = described.data?.object as KubeObject | undefined;
   const selector = data ? selectorOf(data) : null;
   const isPod = kind === "pods";
+  const pods = isNode || (WITH_PODS.includes(kind) && selector !== null);
+  const volumes = data !== undefined && podSpec(data) !== null;
   const logs = isPod || (WITH_PODS.includes(kind) && selector !== null);
 
   const tabs: { id: string; title: string; key?: string }[] = [
     { id: "overview", title: "Overview", key: "d" },
     { id: "yaml", title: "YAML", key: "y" },
+    ...(pods ? [{ id: "pods", title: "Pods", key: "o" }] : []),
     ...(logs ? [{ id: "logs", title: "Logs", key: "l" }] : []),
-    ...((isPod && may.has("exec")) || (isNode && mayNodeShell) ? [{ id: "shell", title: "Shell", key: "s" }] : []),
+    ...((isPod && (may.has("exec") || tab === "shell")) || (isNode && mayNodeShell) ? [{ id: "shell", title: "Shell", key: "s" }] : []),
     ...(isPod && may.has("exec") && may.has("update") ? [{ id: "debug", title: "Debug" }] : []),
+    ...(volumes ? [{ id: "volumes", title: "Volumes", key: "v" }] : []),
     ...(WITH_REVISIONS.includes(kind) ? [{ id: "revisions", title: "Revisions" }] : []),
     { id: "related", title: "Related", key: "r" },
     { id: "evidence", title: "Evidence", key: "e" },
@@ -62,6 +71,8 @@ export default function ObjectPage({ params }: PageProps) {
   const to = (id: string) => object(place, id === "overview" ? undefined : { tab: id });
   useKeys([
     ...tabs.flatMap(({ id, title, key }) => (key ? [{ key, does: title, run: () => navigate(to(id)) }] : [])),
+    // Pressed before it is known what one may: the server decides, and says so.
+    ...(isPod && may.size === 0 ? [{ key: "s", does: "Shell", run: () => navigate(to("shell")), hidden: true }] : []),
     { key: "Escape", does: "back to the table", run: () => navigate(explore([cluster], kind, { ns: place.namespace })) },
   ]);
 
@@ -78,6 +89,10 @@ export default function ObjectPage({ params }: PageProps) {
       case "shell":
       case "debug":
         return data ? <Lazy key={`${key} ${tab}`} load={() => import("./shell")} props={{ place, object: data, kind: isNode ? ("node" as const) : tab === "debug" ? ("debug" as const) : ("exec" as const) }} /> : <Loaded of={described}>{() => null}</Loaded>;
+      case "pods":
+        return data && pods ? <Lazy key={key} load={() => import("./pods")} props={{ place, selector: isNode ? null : selector }} /> : <Loaded of={described}>{() => null}</Loaded>;
+      case "volumes":
+        return <Loaded of={described}>{({ object: whole }) => <Volumes place={place} object={whole as KubeObject} />}</Loaded>;
       case "revisions":
         return <Revisions key={key} place={place} mayUpdate={may.has("update")} />;
       case "related":
@@ -90,7 +105,7 @@ export default function ObjectPage({ params }: PageProps) {
   };
 
   return (
-    <div class={`page object${["yaml", "logs", "shell", "debug"].includes(tab) ? " full" : ""}`}>
+    <div class={`page object${["yaml", "pods", "logs", "shell", "debug"].includes(tab) ? " full" : ""}`}>
       <header>
         <div class="title">
           <p class="muted small crumbs">
@@ -101,6 +116,7 @@ export default function ObjectPage({ params }: PageProps) {
           </p>
           <h1 class="break">{name}</h1>
         </div>
+        <Favourite href={object(place)} title={name} note={[kind.split(".")[0], place.namespace, cluster].filter(Boolean).join(", ")} />
         {described.data?.state && <span class={`tag ${wordTone(described.data.state)}`}>{described.data.state}</span>}
         <span class="grow" />
         {may.has("scale") && <button type="button" class="button" onClick={() => scale([place], kind, replicas)}>Scale…</button>}
@@ -108,6 +124,7 @@ export default function ObjectPage({ params }: PageProps) {
         {may.has("cordon") && <button type="button" class="button" onClick={() => cordon([place], !unschedulable)}>{unschedulable ? "Uncordon…" : "Cordon…"}</button>}
         {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>Drain…</button>}
         {isNode && may.has("update") && data && <button type="button" class="button" onClick={() => setTaints(place, (data.spec?.["taints"] as NodeTaint[] | undefined) ?? [], described.reload)}>Taints…</button>}
+        {WITH_TEMPLATE.includes(kind) && may.has("update") && <button type="button" class="button" onClick={() => void editContainers(place, described.reload)}>Containers…</button>}
         {isPod && mayForward && <a class="button" href={doctorOf(place)}>Ask the doctor</a>}
         {kind === "cronjobs.batch" && may.has("update") && (
           <>
@@ -115,6 +132,7 @@ export default function ObjectPage({ params }: PageProps) {
             <button type="button" class="button" onClick={() => suspend(place, data?.spec?.["suspend"] !== true)}>{data?.spec?.["suspend"] === true ? "Resume…" : "Suspend…"}</button>
           </>
         )}
+        {mayCreate && <a class="button" href={href("/create", { from: `${cluster}/${kind}/${place.namespace ?? NO_NAMESPACE}/${name}`, cluster, ns: place.namespace })}>Clone…</a>}
         {may.has("delete") && <button type="button" class="button danger" onClick={() => remove([place], kind, () => navigate(explore([cluster], kind, { ns: place.namespace })))}>Delete…</button>}
       </header>
       {trouble && (
@@ -128,6 +146,7 @@ export default function ObjectPage({ params }: PageProps) {
       {described.data && described.problem && tab !== "overview" && <ProblemNotice problem={described.problem} again={described.reload} />}
       {content()}
       <DrainProgress />
+      <ContainersEditor />
     </div>
   );
 }

@@ -7,6 +7,7 @@ import { fleet, kindPath, kindsOf, resolve } from "../../fleet";
 import { useKeys } from "../../keys";
 import { selection } from "../../nav";
 import { Empty, Loaded } from "../../parts/problem";
+import { SaveSearch } from "../../parts/star";
 import { VirtualTable } from "../../parts/table";
 import { latency } from "../../parts/time";
 import { ALL, clusterPage, object } from "../../places";
@@ -47,6 +48,8 @@ export default function Search() {
           }}
         />
         {found.loading && <span class="muted small" role="status">Asking…</span>}
+        <span class="grow" />
+        {text.length > 1 && <SaveSearch title={`Search: ${text}`} />}
       </header>
       {text.length < 2 ? (
         <Empty title="Search in every cluster at once"><p>Type two letters or more. Names and labels are searched; each cluster says whether it answered.</p></Empty>

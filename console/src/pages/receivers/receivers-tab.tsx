@@ -1,0 +1,81 @@
+/** Every receiver with its queue; each is tested, changed and removed here. */
+import { useState } from "preact/hooks";
+import { api, path } from "../../api/client";
+import { useFetch } from "../../api/fetching";
+import type { ReceiverList, ReceiverState, ReceiverTest } from "../../api/schema";
+import { useCan } from "../../api/session";
+import { confirm } from "../../parts/dialog";
+import { Empty, Loaded } from "../../parts/problem";
+import { ShortTable, type TableColumn } from "../../parts/table";
+import { Age } from "../../parts/time";
+import { toast, toastProblem } from "../../parts/toast";
+import { ReceiverDialog } from "./receiver-dialog";
+import { placeOf } from "./spec";
+
+const TONES: Record<string, string> = { idle: "ok", delivering: "info", failing: "bad", invalid: "bad", disabled: "" };
+
+export function ReceiversTab() {
+  const [editing, setEditing] = useState<ReceiverState | "new" | null>(null);
+  const [mayUpdate, mayDelete] = useCan(["update", "delete"].map((verb) => ({ cluster: "-", resource: "receivers.fairlead.dev", verb })));
+  const read = useFetch("receivers", (signal) => api.get<ReceiverList>("/receivers", { signal }), 3000);
+  const test = async ({ name }: ReceiverState) => {
+    try {
+      const { taken, why } = await api.post<ReceiverTest>(path`/receivers/${name}/test`);
+      toast(taken ? `${name} took the test.` : `${name} did not take the test: ${why ?? "it did not say why"}`, taken ? "ok" : "bad");
+    } catch (error) {
+      toastProblem(error, name);
+    }
+    read.reload();
+  };
+  const remove = ({ name, queued }: ReceiverState) =>
+    confirm({
+      title: `Delete the receiver ${name}?`,
+      text: queued ? `${queued.toLocaleString("en")} notifications wait for it, and are lost with it.` : "Response rules that name it tell nobody.",
+      verb: "Delete",
+      danger: true,
+      name,
+      run: async () => {
+        await api.delete(path`/receivers/${name}`);
+        read.reload();
+      },
+    });
+  const columns: TableColumn<ReceiverState>[] = [
+    { id: "name", title: "Receiver", width: "minmax(140px, 1fr)", cell: ({ name, spec }) => <span title={String(spec["comment"] ?? name)}>{name}</span> },
+    { id: "type", title: "Where", width: "minmax(200px, 1.6fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
+    { id: "state", title: "State", width: "110px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{state}</span> },
+    { id: "why", title: "Why", width: "minmax(180px, 2fr)", wrap: true, cell: ({ why, since, attempts }) => why && <span class="bad-text">{why}{since && <span class="muted"> For <Age time={since} />, {attempts} {attempts === 1 ? "try" : "tries"}.</span>}</span> },
+    { id: "queued", title: "Waiting", width: "80px", end: true, cell: ({ queued }) => (queued ? <span class="warn-text">{queued.toLocaleString("en")}</span> : "") },
+    { id: "delivered", title: "Taken", width: "80px", end: true, cell: ({ delivered }) => delivered.toLocaleString("en") },
+    { id: "dropped", title: "Lost", width: "70px", end: true, cell: ({ dropped }) => (dropped ? <span class="bad-text">{dropped.toLocaleString("en")}</span> : "") },
+    { id: "last", title: "Last", width: "70px", end: true, cell: ({ lastDelivery }) => <Age time={lastDelivery} /> },
+    ...(mayUpdate
+      ? [{
+          id: "do",
+          title: <span class="hidden">Actions</span>,
+          width: "210px",
+          end: true,
+          cell: (one: ReceiverState) => (
+            <span class="row">
+              <button type="button" class="button quiet" onClick={() => void test(one)}>Test</button>
+              <button type="button" class="button quiet" onClick={() => setEditing(one)}>Change</button>
+              {mayDelete && <button type="button" class="button quiet" onClick={() => remove(one)}>Delete</button>}
+            </span>
+          ),
+        }]
+      : []),
+  ];
+  return (
+    <Loaded of={read}>
+      {({ receivers }) => (
+        <>
+          <div class="row">
+            <span class="muted grow">Queues are those of the replica that answers; each receiver has its own, on disk.</span>
+            {mayUpdate && <button type="button" class="button" onClick={() => setEditing("new")}>Add a receiver</button>}
+          </div>
+          {receivers.length ? <ShortTable label="Receivers" columns={columns} rows={receivers} rowKey={({ name }) => name} /> : <Empty title="Nobody is told"><p>A webhook, syslog, Slack, Teams, Alertmanager or mail: each with a durable queue, so that one that hangs holds up nothing but itself.</p></Empty>}
+          {editing && <ReceiverDialog receiver={editing === "new" ? null : editing} onClose={(changed) => { setEditing(null); if (changed) read.reload(); }} />}
+        </>
+      )}
+    </Loaded>
+  );
+}
