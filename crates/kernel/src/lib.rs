@@ -14,6 +14,8 @@
 //! descriptors  how many files and sockets may be open
 //! transparent  sockets that speak with addresses of others
 //! sysctl       where network sysctls are, also in a container
+//! tun          an interface whose packets a program reads and writes
+//! wireguard    keys and peers of the kernel's own WireGuard
 //! ```
 //!
 //! Invariants:
@@ -36,4 +38,6 @@ pub mod sockets;
 pub mod sysctl;
 pub mod threads;
 pub mod transparent;
+pub mod tun;
 mod unwind;
+pub mod wireguard;

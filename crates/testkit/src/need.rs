@@ -70,6 +70,20 @@ pub fn netns() -> Result<(), String> {
     runs("unshare", &["--net", "true"])
 }
 
+/// Interfaces whose packets a program reads.
+pub fn tun() -> Result<(), String> {
+    match Path::new("/dev/net/tun").exists() {
+        true => Ok(()),
+        false => Err("no /dev/net/tun".to_owned()),
+    }
+}
+
+/// Debian's WireGuard: `wg` and `wireguard-go`.
+pub fn wireguard() -> Result<(), String> {
+    runs("wg", &["--version"])?;
+    runs("wireguard-go", &["--version"])
+}
+
 /// A whole cluster: root, control groups, namespaces, and every binary of it.
 pub fn cluster() -> Result<(), String> {
     crate::cluster::possible()

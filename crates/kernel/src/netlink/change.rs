@@ -26,6 +26,9 @@ pub(super) fn request(change: &Change<'_>) -> (Message, u16) {
         Change::Vxlan(wanted) => {
             (Message::NewLink(tunnel::vxlan(wanted)), NLM_F_CREATE | NLM_F_EXCL)
         }
+        Change::Wireguard { name, mtu } => {
+            (Message::NewLink(tunnel::wireguard(name, *mtu)), NLM_F_CREATE | NLM_F_EXCL)
+        }
         Change::Set(link, wanted) => (Message::SetLink(set(*link, wanted)), 0),
         Change::Delete(link) => (Message::DelLink(named(*link)), 0),
         Change::DeleteGroup(group) => {

@@ -45,6 +45,15 @@ pub(super) fn vxlan(wanted: &Vxlan<'_>) -> LinkMessage {
     message
 }
 
+pub(super) fn wireguard(name: &str, mtu: u32) -> LinkMessage {
+    let mut message = named(LinkRef::Name(name));
+    message.attributes.extend([
+        LinkAttribute::Mtu(mtu),
+        LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Wireguard)]),
+    ]);
+    message
+}
+
 /// The attributes of a route through a tunnel.
 pub(super) fn attributes(tunnel: &Tunnel, to_ipv4: bool) -> Vec<RouteAttribute> {
     let plain =

@@ -59,11 +59,16 @@ pub struct SetLink<'a> {
 }
 
 /// One change. The thing to make may exist already, in part or with other details, except for
-/// [`Change::Veth`] and [`Change::Vxlan`].
+/// [`Change::Veth`], [`Change::Vxlan`] and [`Change::Wireguard`].
 #[derive(Clone, Debug)]
 pub enum Change<'a> {
     Veth(Veth<'a>),
     Vxlan(Vxlan<'a>),
+    /// The kernel's own WireGuard; refused as unsupported where it has none.
+    Wireguard {
+        name: &'a str,
+        mtu: u32,
+    },
     /// Brings the link up first, then changes the other settings.
     Set(LinkRef<'a>, SetLink<'a>),
     Delete(LinkRef<'a>),
@@ -207,6 +212,7 @@ impl fmt::Display for Change<'_> {
         match self {
             Self::Veth(veth) => write!(f, "make veth {} with peer {}", veth.name, veth.peer.name),
             Self::Vxlan(vxlan) => write!(f, "make vxlan device {}", vxlan.name),
+            Self::Wireguard { name, .. } => write!(f, "make WireGuard interface {name}"),
             Self::Set(link, SetLink { up: true, .. }) => write!(f, "bring up link {link}"),
             Self::Set(link, _) => write!(f, "configure link {link}"),
             Self::Delete(link) => write!(f, "delete link {link}"),

@@ -1,0 +1,452 @@
+//! Real packets through real interfaces, in network namespaces: between our own, and with Debian's
+//! wireguard-go.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ipnet::IpNet;
+use kernel::netns::Namespace;
+use testkit::{Host, Sandbox};
+use wireguard::{
+    Implementation, Peer, Peers, PresharedKey, PrivateKey, PublicKey, Tunnel, TunnelConfig,
+};
+
+/// Far more than anything here takes; the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(60);
+const PORT: u16 = 51820;
+
+/// A machine with one interface of ours.
+struct Machine {
+    host: Host,
+    namespace: Arc<Namespace>,
+    tunnel: Tunnel,
+    /// Its address inside the tunnel, and outside.
+    inside: IpAddr,
+    outside: IpAddr,
+    name: String,
+}
+
+impl Machine {
+    fn new(host: Host, letter: char, outside: &str, sockets: &str) -> Self {
+        let namespace = Arc::new(Namespace::open(host.netns()).unwrap());
+        // Names of interfaces have at most fifteen letters, and `wg` finds them by name alone.
+        let name = format!("fl{letter}{}", std::process::id());
+        let inside = inside(letter);
+        let config = TunnelConfig {
+            addresses: vec![inside.into()],
+            socket_directory: sockets.into(),
+            implementation: Some(Implementation::Userspace),
+            ..TunnelConfig::new(&name, PORT)
+        };
+        let tunnel = Tunnel::open(&namespace, config, &PrivateKey::generate().unwrap()).unwrap();
+        Self { host, namespace, tunnel, inside, outside: outside.parse().unwrap(), name }
+    }
+
+    fn as_peer(&self) -> Peer {
+        Peer {
+            allowed_ips: vec![self.inside.into()],
+            endpoint: Some((self.outside, PORT).into()),
+            ..Peer::default()
+        }
+    }
+
+    fn key(&self) -> PublicKey {
+        self.tunnel.public_key()
+    }
+
+    fn in_namespace<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        self.namespace.run_in(work).unwrap()
+    }
+
+    /// A connection to a machine's echo.
+    fn connect(&self, to: SocketAddr) -> TcpStream {
+        let stream = self.in_namespace(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    }
+
+    /// Sends to another machine and hears the same.
+    fn reaches(&self, other: &Machine) {
+        let echo = Echo::start(&other.namespace, other.inside);
+        let mut stream = self.connect(echo.at);
+        round_trip(&mut stream, 7);
+    }
+}
+
+fn inside(letter: char) -> IpAddr {
+    IpAddr::from([10, 64, letter as u8, 1])
+}
+
+fn peers<const N: usize>(peers: [(PublicKey, Peer); N]) -> Peers {
+    peers.into()
+}
+
+fn round_trip(stream: &mut TcpStream, number: u64) {
+    stream.write_all(&number.to_ne_bytes()).unwrap();
+    let mut back = [0; 8];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(u64::from_ne_bytes(back), number);
+}
+
+/// Says back what one connection after the other says.
+struct Echo {
+    at: SocketAddr,
+}
+
+impl Echo {
+    fn start(namespace: &Namespace, address: IpAddr) -> Self {
+        let listener = namespace.run_in(|| TcpListener::bind((address, 0))).unwrap().unwrap();
+        let at = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            while let Ok((mut stream, _)) = listener.accept() {
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
+                });
+            }
+        });
+        Self { at }
+    }
+}
+
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{command:?}: {said}");
+    output
+}
+
+/// Two machines with a cable, that know each other.
+fn two(sandbox: &Sandbox, sockets: &str) -> (Machine, Machine) {
+    let (a, b) = (sandbox.host("a"), sandbox.host("b"));
+    sandbox.link((&a, "192.0.2.1/24"), (&b, "192.0.2.2/24"));
+    let mut a = Machine::new(a, 'a', "192.0.2.1", sockets);
+    let mut b = Machine::new(b, 'b', "192.0.2.2", sockets);
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
+    b.tunnel.set_peers(peers([(a.key(), a.as_peer())])).unwrap();
+    (a, b)
+}
+
+fn directory() -> tempfile::TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+#[test]
+fn two_machines_reach_each_other_and_wg_shows_it() {
+    testkit::requires!(netns, tun, wireguard);
+    let sandbox = Sandbox::new();
+    let (mut a, b) = two(&sandbox, "/var/run/wireguard");
+    a.reaches(&b);
+    b.reaches(&a);
+    let status = a.tunnel.status().unwrap();
+    assert_eq!(status.implementation, Implementation::Userspace);
+    let peer = &status.peers[&b.key()];
+    assert!(peer.last_handshake.is_some() && peer.received_bytes > 0 && peer.sent_bytes > 0);
+    assert_eq!(peer.endpoint, Some((b.outside, PORT).into()));
+
+    let shown = run(Command::new("wg").args(["show", &a.name]));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for expected in [
+        format!("interface: {}", a.name),
+        format!("public key: {}", a.key()),
+        format!("listening port: {PORT}"),
+        format!("peer: {}", b.key()),
+        "endpoint: 192.0.2.2:51820".to_owned(),
+        format!("allowed ips: {}/32", b.inside),
+        "latest handshake:".to_owned(),
+        "transfer:".to_owned(),
+    ] {
+        assert!(shown.contains(&expected), "no {expected:?} in {shown}");
+    }
+    let refused = Command::new("wg").args(["set", &a.name, "listen-port", "5"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("not permitted"), "{said}");
+
+    let socket = format!("/var/run/wireguard/{}.sock", a.name);
+    assert!(std::fs::exists(&socket).unwrap());
+    let (host, name) = (a.host, a.name);
+    a.tunnel.close().unwrap();
+    eventually("the socket goes with the interface", || !std::fs::exists(&socket).unwrap());
+    let gone =
+        || !host.command("ip").args(["link", "show", &name]).output().unwrap().status.success();
+    eventually("the interface is gone", gone);
+}
+
+#[test]
+fn three_machines_are_a_mesh_and_none_speaks_for_another() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let hosts = ["a", "b", "c"].map(|name| sandbox.host(name));
+    let [a, b, c] = &hosts;
+    sandbox.link((a, "192.0.2.1/30"), (b, "192.0.2.2/30"));
+    sandbox.link((b, "192.0.2.5/30"), (c, "192.0.2.6/30"));
+    sandbox.link((a, "192.0.2.9/30"), (c, "192.0.2.10/30"));
+    let at = sockets.path().to_str().unwrap();
+    let [a, b, c] = hosts;
+    let mut a = Machine::new(a, 'a', "192.0.2.1", at);
+    let mut b = Machine::new(b, 'b', "192.0.2.2", at);
+    let mut c = Machine::new(c, 'c', "192.0.2.10", at);
+    let from = |machine: &Machine, ip: &str| Peer {
+        endpoint: Some((ip.parse::<IpAddr>().unwrap(), PORT).into()),
+        ..machine.as_peer()
+    };
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer()), (c.key(), c.as_peer())])).unwrap();
+    b.tunnel.set_peers(peers([(a.key(), a.as_peer()), (c.key(), from(&c, "192.0.2.6"))])).unwrap();
+    c.tunnel
+        .set_peers(peers([(a.key(), from(&a, "192.0.2.9")), (b.key(), from(&b, "192.0.2.5"))]))
+        .unwrap();
+    for (from, to) in [(&a, &b), (&b, &c), (&c, &a), (&b, &a)] {
+        from.reaches(to);
+    }
+
+    // B takes C's address and speaks to A with it; then it speaks with its own.
+    let add = format!("{}/32", c.inside);
+    run(b.host.command("ip").args(["address", "add", &add, "dev", "lo"]));
+    let heard = a.in_namespace(|| UdpSocket::bind((a.inside, 700))).unwrap();
+    heard.set_read_timeout(Some(PATIENCE)).unwrap();
+    for source in [c.inside, b.inside] {
+        let socket = b.in_namespace(|| UdpSocket::bind((source, 0))).unwrap();
+        socket.send_to(source.to_string().as_bytes(), (a.inside, 700)).unwrap();
+    }
+    let mut said = [0; 40];
+    let (length, from) = heard.recv_from(&mut said).unwrap();
+    assert_eq!(from.ip(), b.inside, "{}", String::from_utf8_lossy(&said[..length]));
+}
+
+#[test]
+fn a_peer_is_taken_out_and_comes_back_while_others_go_on() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (mut a, b) = two(&sandbox, sockets.path().to_str().unwrap());
+    let echo = Echo::start(&b.namespace, b.inside);
+    let mut stream = a.connect(echo.at);
+    round_trip(&mut stream, 1);
+    let before = a.tunnel.status().unwrap().peers[&b.key()].clone();
+
+    // A third peer comes and goes: the session with B is not touched.
+    let other = PrivateKey::generate().unwrap().public();
+    let networks = vec!["10.65.0.0/16".parse::<IpNet>().unwrap()];
+    let stranger = Peer { allowed_ips: networks, keepalive: Some(25), ..Peer::default() };
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer()), (other, stranger)])).unwrap();
+    let route = || {
+        let shown = run(a.host.command("ip").args(["route", "show", "10.65.0.0/16"]));
+        String::from_utf8(shown.stdout).unwrap()
+    };
+    assert!(route().contains(&a.name), "{}", route());
+    round_trip(&mut stream, 2);
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
+    assert_eq!(route(), "");
+    round_trip(&mut stream, 3);
+    let after = a.tunnel.status().unwrap().peers[&b.key()].clone();
+    assert!(after.received_bytes > before.received_bytes && after.last_handshake.is_some());
+
+    // Without its peer nothing goes through; with it the same connection goes on.
+    a.tunnel.set_peers(Peers::new()).unwrap();
+    assert!(a.tunnel.status().unwrap().peers.is_empty());
+    stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    stream.write_all(&4u64.to_ne_bytes()).unwrap();
+    assert!(stream.read_exact(&mut [0; 8]).is_err(), "it goes through without a peer");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
+    let mut back = [0; 8];
+    stream.read_exact(&mut back).unwrap();
+    assert_eq!(u64::from_ne_bytes(back), 4);
+}
+
+#[test]
+fn a_preshared_key_must_be_the_same_at_both_ends() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (mut a, mut b) = two(&sandbox, sockets.path().to_str().unwrap());
+    let shared = PresharedKey::generate().unwrap();
+    let with = |machine: &Machine, key: &PresharedKey| {
+        peers([(machine.key(), Peer { preshared_key: Some(key.clone()), ..machine.as_peer() })])
+    };
+    a.tunnel.set_peers(with(&b, &shared)).unwrap();
+    b.tunnel.set_peers(with(&a, &PresharedKey::generate().unwrap())).unwrap();
+    let echo = Echo::start(&b.namespace, b.inside);
+    let short = Duration::from_secs(2);
+    let refused = a.in_namespace(|| TcpStream::connect_timeout(&echo.at, short));
+    assert!(refused.is_err(), "two keys, and it connects");
+    b.tunnel.set_peers(with(&a, &shared)).unwrap();
+    a.reaches(&b);
+}
+
+#[test]
+fn a_peer_that_roams_is_followed() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (mut a, b) = two(&sandbox, sockets.path().to_str().unwrap());
+    a.reaches(&b);
+    let echo = Echo::start(&b.namespace, b.inside);
+    let mut stream = a.connect(echo.at);
+    round_trip(&mut stream, 1);
+    for change in [["del", "192.0.2.2/24"], ["add", "192.0.2.77/24"]] {
+        run(b.host.command("ip").args(["address", change[0], change[1], "dev", "a"]));
+    }
+    b.reaches(&a);
+    round_trip(&mut stream, 2);
+    let at = a.tunnel.status().unwrap().peers[&b.key()].endpoint;
+    assert_eq!(at, Some("192.0.2.77:51820".parse().unwrap()));
+    // A change of something else does not call it back.
+    let peer = Peer { keepalive: Some(25), ..b.as_peer() };
+    a.tunnel.set_peers(peers([(b.key(), peer)])).unwrap();
+    let at = a.tunnel.status().unwrap().peers[&b.key()].endpoint;
+    assert_eq!(at, Some("192.0.2.77:51820".parse().unwrap()));
+    round_trip(&mut stream, 3);
+}
+
+#[test]
+fn a_key_is_changed_under_load_and_no_connection_is_lost() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (mut a, mut b) = two(&sandbox, sockets.path().to_str().unwrap());
+    let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    // One connection each way, busy all the time.
+    let echoes = [Echo::start(&b.namespace, b.inside), Echo::start(&a.namespace, a.inside)];
+    let streams = [a.connect(echoes[0].at), b.connect(echoes[1].at)];
+    let load = streams.map(|mut stream| {
+        let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
+        thread::spawn(move || {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                number += 1;
+                round_trip(&mut stream, number);
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    });
+    let more = |what: &str| {
+        let from = count.load(Ordering::Relaxed);
+        eventually(what, || count.load(Ordering::Relaxed) > from + 50);
+    };
+    more("the load begins");
+    for _ in 0..2 {
+        let (old, next) = (a.key(), PrivateKey::generate().unwrap());
+        // The next key is known before it is used, and has no networks yet.
+        let successor = Peer { allowed_ips: vec![], successor_of: Some(old), ..a.as_peer() };
+        b.tunnel.set_peers(peers([(old, a.as_peer()), (next.public(), successor)])).unwrap();
+        assert!(b.tunnel.is_rotating());
+        more("the next key changes nothing by being known");
+        a.tunnel.set_key(&next).unwrap();
+        assert_eq!(a.key(), next.public());
+        eventually("the next key takes over", || {
+            b.tunnel.converge().unwrap();
+            b.tunnel.status().unwrap().peers[&next.public()].received_bytes > 1_000
+        });
+        more("the load goes on with the next key");
+        b.tunnel.set_peers(peers([(a.key(), a.as_peer())])).unwrap();
+        more("the load goes on without the old key");
+    }
+    stop.store(true, Ordering::Relaxed);
+    for load in load {
+        load.join().expect("a connection was lost");
+    }
+}
+
+/// wireguard-go in a host, killed when it is dropped.
+struct WireguardGo {
+    child: Child,
+    name: String,
+}
+
+impl WireguardGo {
+    fn start(host: &Host, key: &PrivateKey, address: IpAddr) -> Self {
+        let name = format!("go{}", std::process::id());
+        let mut command = host.command("wireguard-go");
+        command.args(["-f", &name]).env("LOG_LEVEL", "error");
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let started = Self { child, name };
+        let socket = format!("/var/run/wireguard/{}.sock", started.name);
+        eventually("wireguard-go listens", || std::fs::exists(&socket).unwrap());
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), key.to_base64()).unwrap();
+        let (port, path) = (PORT.to_string(), file.path().to_str().unwrap().to_owned());
+        started.wg(&["private-key", &path, "listen-port", &port]);
+        let address = format!("{address}/32");
+        for args in [
+            &["address", "add", &address, "dev", &started.name][..],
+            &["link", "set", "up", "dev", &started.name, "mtu", "1420"],
+            &["route", "add", "10.64.0.0/16", "dev", &started.name],
+        ] {
+            run(host.command("ip").args(args));
+        }
+        started
+    }
+
+    fn wg(&self, args: &[&str]) {
+        run(Command::new("wg").args(["set", &self.name]).args(args));
+    }
+}
+
+impl Drop for WireguardGo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_file(format!("/var/run/wireguard/{}.sock", self.name));
+    }
+}
+
+#[test]
+fn debians_wireguard_go_is_a_peer_like_any_other() {
+    testkit::requires!(netns, tun, wireguard);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (a, b) = (sandbox.host("a"), sandbox.host("b"));
+    sandbox.link((&a, "192.0.2.1/24"), (&b, "192.0.2.2/24"));
+    let mut a = Machine::new(a, 'a', "192.0.2.1", sockets.path().to_str().unwrap());
+    let key = PrivateKey::generate().unwrap();
+    let go = WireguardGo::start(&b, &key, inside('b'));
+    let shared = PresharedKey::generate().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), shared.to_base64()).unwrap();
+    let peer = Peer {
+        allowed_ips: vec![inside('b').into()],
+        endpoint: None,
+        preshared_key: Some(shared),
+        ..Peer::default()
+    };
+    a.tunnel.set_peers(peers([(key.public(), peer)])).unwrap();
+    let (public, allowed) = (a.key().to_string(), format!("{}/32", a.inside));
+    let shared = file.path().to_str().unwrap();
+    let peer = ["peer", &public, "preshared-key", shared, "allowed-ips", &allowed];
+    go.wg(&[&peer[..], &["endpoint", "192.0.2.1:51820", "persistent-keepalive", "1"]].concat());
+
+    // Theirs connects first: ours has no endpoint, as for a peer behind a NAT.
+    let connected =
+        |a: &mut Machine| a.tunnel.status().unwrap().peers[&key.public()].last_handshake.is_some();
+    eventually("theirs connects to ours", || connected(&mut a));
+    let there = Namespace::open(b.netns()).unwrap();
+    let mut stream = a.connect(Echo::start(&there, inside('b')).at);
+    round_trip(&mut stream, 1);
+    let here = Echo::start(&a.namespace, a.inside);
+    let back = there.run_in(|| TcpStream::connect_timeout(&here.at, PATIENCE)).unwrap();
+    let mut back = back.unwrap();
+    back.set_read_timeout(Some(PATIENCE)).unwrap();
+    round_trip(&mut back, 2);
+
+    // Much at once, with packets of full size.
+    let much = vec![7u8; 2 << 20];
+    let mut reader = stream.try_clone().unwrap();
+    let (sent, length) = (much.clone(), much.len());
+    let writing = thread::spawn(move || stream.write_all(&sent).unwrap());
+    let mut heard = vec![0; length];
+    reader.read_exact(&mut heard).unwrap();
+    writing.join().unwrap();
+    assert!(heard == much);
+}
