@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use kube::ResourceExt;
-use objects::kinds::{ClusterMesh, MeshCluster};
+use objects::kinds::{ClusterMesh, DataPlane, MeshCluster};
 
 use crate::name::PeerNames;
 use crate::overlap::{self, Overlap};
@@ -19,6 +19,7 @@ pub(crate) struct MeshContext {
     pub(crate) clusters: Vec<MeshCluster>,
     /// The parsed networks of `clusters`, in the same order.
     networks: Vec<Vec<IpNet>>,
+    pub(crate) data_plane: DataPlane,
     pub(crate) deleting: bool,
     /// Whether peers that kilo-clustermesh made for a mesh of this name become this mesh's own.
     pub(crate) adopt: bool,
@@ -41,7 +42,9 @@ impl MeshContext {
         let keepalive = clusters.iter().map(|c| c.persistent_keepalive).max().unwrap_or(0);
         Self {
             deleting: mesh.metadata.deletion_timestamp.is_some(),
-            adopt: mesh.spec.adopt,
+            data_plane: mesh.spec.data_plane,
+            // kilo-clustermesh made Kilo's peers alone.
+            adopt: mesh.spec.adopt && mesh.spec.data_plane == DataPlane::Kilo,
             overlapping: overlaps.iter().map(|o| o.cluster.clone()).collect(),
             overlaps,
             plain_names_taken: others.iter().any(comes_first),

@@ -92,6 +92,7 @@ impl ClusterPair<'_> {
             endpoint: peers.endpoint(node, existing),
             keepalive: context.keepalive,
             key: &node.key,
+            next_key: node.next_key.as_ref(),
         };
         let mut conflict = None;
         if let Some(holder) = peers.foreign_with_key(&node.key) {
@@ -116,7 +117,7 @@ impl ClusterPair<'_> {
         }
         let write = match existing {
             None => {
-                let mut peer = Peer::new(name, wanted.spec());
+                let mut peer = Peer::new(context.data_plane, name, wanted.spec());
                 let labels = context.labels(source);
                 let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
                 peer.metadata.labels = Some(labels.into());
@@ -143,6 +144,7 @@ struct WantedPeer<'a> {
     endpoint: Option<PeerEndpoint>,
     keepalive: u32,
     key: &'a str,
+    next_key: Option<&'a String>,
 }
 
 impl WantedPeer<'_> {
@@ -156,6 +158,7 @@ impl WantedPeer<'_> {
             endpoint: self.endpoint,
             persistent_keepalive: self.keepalive,
             public_key: self.key.to_owned(),
+            next_public_key: self.next_key.cloned(),
         }
     }
 }
@@ -183,6 +186,9 @@ fn patch(
     let mut releases_routes = false;
     if peer.spec.public_key != wanted.key {
         fields.insert("publicKey".to_owned(), json!(wanted.key));
+    }
+    if peer.spec.next_public_key.as_ref() != wanted.next_key {
+        fields.insert("nextPublicKey".to_owned(), json!(wanted.next_key));
     }
     if !peer.spec.allowed_ips.iter().eq(wanted.allowed_ips()) {
         let after: Vec<&String> = wanted.allowed_ips().collect();

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use objects::kinds::DataPlane;
 use serde::Deserialize;
 
 use crate::peer::PeerEndpoint;
@@ -13,14 +14,24 @@ use crate::peer::PeerEndpoint;
 /// The annotations that may hold a node's endpoint; the first one that is set counts.
 const ANNOTATIONS: [&str; 2] =
     ["kilo.squat.ai/clustermesh-endpoint", "kilo.squat.ai/force-endpoint"];
+/// The annotation of a node whose interface is ours.
+pub(crate) const WIREGUARD_ENDPOINT: &str = "fairlead.dev/wireguard-endpoint";
 const DISCOVERED: &str = "kilo.squat.ai/discovered-endpoints";
 
 /// Reads the endpoint that a node itself declares. A node without one is valid: its peer connects from
 /// wherever it is. The error is a sentence about a malformed annotation.
-pub(crate) fn declared(node: &Node, port: u16) -> Result<Option<PeerEndpoint>, String> {
+pub(crate) fn declared(
+    node: &Node,
+    plane: DataPlane,
+    port: u16,
+) -> Result<Option<PeerEndpoint>, String> {
+    let annotations: &[&str] = match plane {
+        DataPlane::Kilo => &ANNOTATIONS,
+        DataPlane::Wireguard => &[WIREGUARD_ENDPOINT],
+    };
     // Some tools clear an annotation instead of removing it.
     let value = |name| node.annotations().get(name).filter(|value| !value.is_empty());
-    if let Some((name, value)) = ANNOTATIONS.iter().find_map(|name| Some((name, value(*name)?))) {
+    if let Some((name, value)) = annotations.iter().find_map(|name| Some((name, value(*name)?))) {
         return parse(value).map(Some).map_err(|problem| {
             format!("annotation {name} is {value:?}, which is not host:port ({problem})")
         });

@@ -1,8 +1,8 @@
-//! Clusters joined by WireGuard: a `ClusterMesh` and the nodes of its clusters in, Kilo's `Peer`s out.
-//! Kilo is the data plane.
+//! Clusters joined by WireGuard: a `ClusterMesh` and the nodes of its clusters in, peers out. The data
+//! plane is Kilo, by its `Peer`s, or Fairlead's own agents, by `WireguardPeer`s.
 //!
 //! ```text
-//! nodes ──► kilo_node (one node) ──► source (one cluster) ──┐
+//! nodes ──► mesh_node (one node) ──► source (one cluster) ──┐
 //! ClusterMesh ──► context, overlap ─────────────────────────┼──► decide ──► Planner ──► writes, status
 //! peers ──► target_peers ───────────────────────────────────┘
 //! ```
@@ -23,7 +23,7 @@ pub mod controller;
 mod decide;
 mod dot;
 mod endpoint;
-mod kilo_node;
+mod mesh_node;
 mod meshes;
 mod name;
 mod observation;
@@ -39,7 +39,7 @@ mod target_peers;
 
 pub use check::{Finding, Reachability, check};
 pub use dot::dot;
-pub use kilo_node::{SkipReason, Skipped};
+pub use mesh_node::{SkipReason, Skipped, with_wireguard};
 pub use meshes::{ForgetError, Meshes};
 pub use name::{hashed_name, plain_name};
 pub use observation::{Index, Observation, Observed, index};

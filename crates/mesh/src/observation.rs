@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
@@ -36,6 +37,33 @@ impl<T> Observed<T> {
             Self::Waiting(_) | Self::Away(_) => None,
         }
     }
+
+    /// Whether they are known, or why not.
+    pub(crate) fn state(&self) -> Observed<()> {
+        match self {
+            Self::Known(_) => Observed::Known(()),
+            Self::Waiting(what) => Observed::Waiting(what.clone()),
+            Self::Away(why) => Observed::Away(why.clone()),
+        }
+    }
+}
+
+pub(crate) type IndexChange<T> = (Arc<str>, Option<Arc<T>>, Option<Arc<T>>);
+
+/// The names at which two indexes differ, with the object before and after. An unknown index is empty.
+pub(crate) fn changes<T: PartialEq>(
+    before: Option<&Index<T>>,
+    after: Option<&Index<T>>,
+) -> Vec<IndexChange<T>> {
+    let none = Index::default();
+    let change = |item: DiffItem<'_, '_, Arc<str>, Arc<T>>| match item {
+        DiffItem::Add(name, new) => (Arc::clone(name), None, Some(Arc::clone(new))),
+        DiffItem::Update { old: (name, old), new: (_, new) } => {
+            (Arc::clone(name), Some(Arc::clone(old)), Some(Arc::clone(new)))
+        }
+        DiffItem::Remove(name, old) => (Arc::clone(name), Some(Arc::clone(old)), None),
+    };
+    before.unwrap_or(&none).diff(after.unwrap_or(&none)).map(change).collect()
 }
 
 impl<T: PartialEq> Observed<T> {

@@ -1,9 +1,14 @@
-//! The fields of Kilo's `Peer` that the mesh writes. The preshared key is not one of them: it is never
-//! read, so it can never be shown, and a patch leaves it as it is.
+//! `Peer`: the object by which a data plane learns of a peer, Kilo's `Peer` or our own `WireguardPeer`.
+//! Both have the same fields. Kilo's preshared key is not one of them: it is never read, so it can never
+//! be shown, and a patch leaves it as it is.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
-use kube::{CustomResource, ResourceExt};
+use k8s_openapi::ClusterResourceScope;
+use kube::api::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use objects::kinds::DataPlane;
 use serde::{Deserialize, Serialize};
 
 /// The labels that say which mesh a peer belongs to.
@@ -16,14 +21,58 @@ pub mod label {
     pub const KILO_CLUSTER: &str = "kilo-clustermesh.io/source-cluster";
 }
 
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[kube(
-    group = "kilo.squat.ai",
-    version = "v1alpha1",
-    kind = "Peer",
-    schema = "disabled",
-    derive = "PartialEq"
-)]
+/// A peer of the kind that its data plane knows.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Peer {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub api_version: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kind: String,
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+    pub spec: PeerSpec,
+}
+
+impl Resource for Peer {
+    type DynamicType = DataPlane;
+    type Scope = ClusterResourceScope;
+
+    fn kind(plane: &DataPlane) -> Cow<'_, str> {
+        match plane {
+            DataPlane::Kilo => "Peer".into(),
+            DataPlane::Wireguard => "WireguardPeer".into(),
+        }
+    }
+
+    fn group(plane: &DataPlane) -> Cow<'_, str> {
+        match plane {
+            DataPlane::Kilo => "kilo.squat.ai".into(),
+            DataPlane::Wireguard => "fairlead.dev".into(),
+        }
+    }
+
+    fn version(_: &DataPlane) -> Cow<'_, str> {
+        "v1alpha1".into()
+    }
+
+    fn plural(plane: &DataPlane) -> Cow<'_, str> {
+        match plane {
+            DataPlane::Kilo => "peers".into(),
+            DataPlane::Wireguard => "wireguardpeers".into(),
+        }
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PeerSpec {
     #[serde(rename = "allowedIPs", default)]
@@ -34,6 +83,9 @@ pub struct PeerSpec {
     pub persistent_keepalive: u32,
     #[serde(default)]
     pub public_key: String,
+    /// The key that the node is about to use. Kilo has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_public_key: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -69,6 +121,16 @@ fn is_zero(value: &u32) -> bool {
 }
 
 impl Peer {
+    /// Makes a peer of the kind that a data plane knows.
+    pub fn new(plane: DataPlane, name: &str, spec: PeerSpec) -> Self {
+        Self {
+            api_version: Self::api_version(&plane).into_owned(),
+            kind: Self::kind(&plane).into_owned(),
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            spec,
+        }
+    }
+
     /// Returns the cluster of the peer's node if the peer belongs to this mesh; with `adopt`, also if
     /// kilo-clustermesh made the peer for a mesh of this name.
     pub(crate) fn source<'a>(

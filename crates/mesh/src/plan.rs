@@ -7,7 +7,7 @@ use objects::kinds::{ClusterMesh, ClusterMeshStatus};
 use serde_json::Value;
 
 use crate::decide::{Decision, Write};
-use crate::kilo_node::Skipped;
+use crate::mesh_node::Skipped;
 use crate::observation::Observation;
 use crate::overlap::Overlap;
 use crate::peer::Peer;

@@ -18,14 +18,13 @@ mod cluster;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use imbl::ordmap::DiffItem;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus};
 
 use crate::context::MeshContext;
 use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
-use crate::observation::{Index, Observation, Observed};
+use crate::observation::{Index, Observation, Observed, changes};
 use crate::peer::Peer;
 use crate::plan::{Plan, TargetPlan};
 use crate::set_map::SetMap;
@@ -488,24 +487,6 @@ impl Planner {
             status: self.status(before, generation),
         }
     }
-}
-
-type IndexChange<T> = (Arc<str>, Option<Arc<T>>, Option<Arc<T>>);
-
-/// The names at which two indexes differ, with the object before and after. An unknown index is empty.
-fn changes<T: PartialEq>(
-    before: Option<&Index<T>>,
-    after: Option<&Index<T>>,
-) -> Vec<IndexChange<T>> {
-    let none = Index::default();
-    let change = |item: DiffItem<'_, '_, Arc<str>, Arc<T>>| match item {
-        DiffItem::Add(name, new) => (Arc::clone(name), None, Some(Arc::clone(new))),
-        DiffItem::Update { old: (name, old), new: (_, new) } => {
-            (Arc::clone(name), Some(Arc::clone(old)), Some(Arc::clone(new)))
-        }
-        DiffItem::Remove(name, old) => (Arc::clone(name), Some(Arc::clone(old)), None),
-    };
-    before.unwrap_or(&none).diff(after.unwrap_or(&none)).map(change).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use objects::kinds::MeshCluster;
 
 use crate::context::MeshContext;
-use crate::kilo_node::{self, KiloNode, SkipReason, Skipped};
+use crate::mesh_node::{self, MeshNode, SkipReason, Skipped};
 use crate::name::PeerNames;
 use crate::overlap::overlap;
 use crate::peer::PeerEndpoint;
@@ -38,6 +38,8 @@ pub(crate) struct PeeredNode {
     pub(crate) name: Arc<str>,
     pub(crate) peer_names: PeerNames,
     pub(crate) key: String,
+    /// The key that the node is about to use.
+    pub(crate) next_key: Option<String>,
     /// The node's pod networks, its WireGuard address and its internal addresses, each once, as text.
     pub(crate) routes: Arc<[String]>,
     pub(crate) endpoint: Option<PeerEndpoint>,
@@ -50,7 +52,7 @@ pub(crate) struct Candidate {
     key: Option<String>,
     wireguard_ip: Option<IpAddr>,
     internal_ips: Vec<IpAddr>,
-    node: Result<KiloNode, Skipped>,
+    node: Result<MeshNode, Skipped>,
 }
 
 /// The nodes of one cluster by name.
@@ -58,13 +60,13 @@ pub(crate) type Candidates = BTreeMap<Arc<str>, Candidate>;
 
 impl Candidate {
     pub(crate) fn read(context: &MeshContext, cluster: &MeshCluster, node: &Node) -> Self {
-        let allowed = context.networks(&cluster.name);
+        let (allowed, plane) = (context.networks(&cluster.name), context.data_plane);
         Self {
             peer_names: context.peer_names(&cluster.name, &node.name_any()),
-            key: kilo_node::public_key(node).map(ToOwned::to_owned),
-            wireguard_ip: kilo_node::wireguard_ip(node).and_then(Result::ok),
-            internal_ips: kilo_node::internal_ips(node),
-            node: KiloNode::read(node, allowed, cluster.wireguard_port),
+            key: mesh_node::public_key(node, plane).map(ToOwned::to_owned),
+            wireguard_ip: mesh_node::wireguard_ip(node, plane).and_then(Result::ok),
+            internal_ips: mesh_node::internal_ips(node),
+            node: MeshNode::read(node, plane, allowed, cluster.wireguard_port),
         }
     }
 }
@@ -122,7 +124,7 @@ pub(crate) fn resolve(
     let mut first_by_ip = HashMap::new();
     let mut first_by_key = HashMap::new();
     let mut owners = NetworkOwners::default();
-    let mut accepted: Vec<(&Arc<str>, &Candidate, &KiloNode)> =
+    let mut accepted: Vec<(&Arc<str>, &Candidate, &MeshNode)> =
         Vec::with_capacity(candidates.len());
     for (name, candidate) in candidates {
         // A skipped node keeps its claim, so that the owner does not depend on which nodes are set up.
@@ -132,8 +134,9 @@ pub(crate) fn resolve(
         let node = candidate.node.as_ref().map_err(Clone::clone).and_then(|node| {
             let skip = |reason, message| Err(Skipped { node: name.to_string(), reason, message });
             let key_clusters = all_clusters.clusters_with_key(&node.key);
+            let wireguard_ip = node.wireguard_ip.map(IpNet::from);
             if let Some(first) = ip_owner.filter(|first| *first != name) {
-                let ip = node.wireguard_ip;
+                let ip = node.wireguard_ip.map(|ip| ip.to_string()).unwrap_or_default();
                 skip(SkipReason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
             } else if let Some(first) = key_owner.filter(|first| *first != name) {
                 let message = format!("its public key is {first}'s too");
@@ -145,7 +148,7 @@ pub(crate) fn resolve(
             } else if let Some((pods, first)) = owners.first_owned(&node.pod_networks) {
                 let message = format!("its pod CIDR {pods} overlaps what {first} has");
                 skip(SkipReason::NodePodCIDRDuplicate, message)
-            } else if let Some((ip, first)) = owners.first_owned(&[node.wireguard_ip.into()]) {
+            } else if let Some((ip, first)) = owners.first_owned(wireguard_ip.as_slice()) {
                 let ip = ip.addr();
                 skip(SkipReason::WGIPDuplicate, format!("its WireGuard address {ip} is {first}'s"))
             } else {
@@ -157,7 +160,9 @@ pub(crate) fn resolve(
                 for network in &node.pod_networks {
                     owners.insert(*network, &node.name);
                 }
-                owners.insert(node.wireguard_ip.into(), &node.name);
+                if let Some(ip) = node.wireguard_ip {
+                    owners.insert(ip.into(), &node.name);
+                }
                 accepted.push((name, candidate, node));
             }
             Err(skipped) => source.skipped.push(skipped),
@@ -166,7 +171,7 @@ pub(crate) fn resolve(
     let mut covered = owners.clone();
     for (name, candidate, node) in accepted {
         let mut routes = node.pod_networks.clone();
-        routes.push(node.wireguard_ip.into());
+        routes.extend(node.wireguard_ip.map(IpNet::from));
         for ip in &candidate.internal_ips {
             if let Some(why) = unroutable(context, *ip, name, cluster, all_clusters, &owners) {
                 source.notes.push(format!("{cluster}/{name}: InternalIP {ip} is left out: {why}"));
@@ -181,6 +186,7 @@ pub(crate) fn resolve(
             name: Arc::clone(name),
             peer_names: candidate.peer_names.clone(),
             key: node.key.clone(),
+            next_key: node.next_key.clone(),
             routes: routes.iter().map(ToString::to_string).collect(),
             endpoint: node.endpoint.clone(),
         };

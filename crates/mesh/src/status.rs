@@ -8,7 +8,7 @@ use objects::kinds::{
 };
 
 use crate::context::MeshContext;
-use crate::kilo_node::Skipped;
+use crate::mesh_node::Skipped;
 use crate::observation::{Observation, Observed};
 use crate::plan::Conflict;
 use crate::source::SourceCluster;

@@ -20,6 +20,7 @@ mod receiver;
 mod response_rule;
 mod schema;
 mod vulnerability_exception;
+mod wireguard;
 
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -53,7 +54,7 @@ pub use identity::{
 pub use image_report::{ImageReport, ImageReportSpec, ImageReportSummary, LONGEST_DATA};
 pub use image_trust_root::{ImageTrustRoot, ImageTrustRootSpec, ImageVerifier};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, JoinedCluster, KubeconfigSecretRef,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, JoinedCluster, KubeconfigSecretRef,
     MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState,
     SkippedNode,
 };
@@ -72,6 +73,10 @@ pub use response_rule::{
     ResponseRuleSpec,
 };
 pub use vulnerability_exception::{VulnerabilityException, VulnerabilityExceptionSpec};
+pub use wireguard::{
+    WireguardEndpoint, WireguardHost, WireguardNode, WireguardNodeSpec, WireguardPeer,
+    WireguardPeerSpec,
+};
 
 /// As Kubernetes' own conditions.
 pub use mesh::MeshCondition as Condition;
@@ -100,6 +105,8 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         RoleMapping::crd(),
         User::crd(),
         VulnerabilityException::crd(),
+        WireguardNode::crd(),
+        WireguardPeer::crd(),
     ];
     definitions.into_iter().map(schema::fit).collect()
 }

@@ -1,6 +1,7 @@
 //! One WireGuard interface of this node: its key, its peers, its routes.
 //!
 //! ```text
+//! WireguardPeer objects ──► agent ──► wanted peers
 //! key file (0600) ──► PrivateKey ─┐
 //! wanted peers ──► delta (pure) ──┴─► Tunnel ──► device: the kernel's, or one in this process
 //!                                       └──────► routes of what peers are allowed
@@ -17,6 +18,7 @@
 //! 3. An address that two peers want belongs to the one that was wanted last, never to both.
 //! 4. Routes lead only to what a peer is allowed, and only routes of this crate are ever touched.
 
+pub mod agent;
 mod device;
 mod key;
 mod peer;

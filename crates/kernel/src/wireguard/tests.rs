@@ -151,15 +151,15 @@ fn a_change_has_the_bytes_that_the_kernel_expects() {
     let change = SetDevice { listen_port: Some(7), peers: vec![peer], ..SetDevice::default() };
     let messages = set_messages(0x1f, "wg", &change);
     let mut expected = vec![];
-    expected.extend(156u32.to_ne_bytes()); // length
+    expected.extend(148u32.to_ne_bytes()); // length
     expected.extend(0x1fu16.to_ne_bytes());
     expected.extend(5u16.to_ne_bytes()); // request, acknowledged
     expected.extend([0; 8]); // sequence, port
     expected.extend([1, 1, 0, 0]); // WG_CMD_SET_DEVICE, version 1
     expected.extend([7, 0, 2, 0, b'w', b'g', 0, 0]); // WGDEVICE_A_IFNAME
     expected.extend([6, 0, 6, 0, 7, 0, 0, 0]); // WGDEVICE_A_LISTEN_PORT
-    expected.extend([120, 0, 8, 0x80]); // WGDEVICE_A_PEERS, nested
-    expected.extend([116, 0, 0, 0x80]);
+    expected.extend([112, 0, 8, 0x80]); // WGDEVICE_A_PEERS, nested
+    expected.extend([108, 0, 0, 0x80]);
     expected.extend([36, 0, 1, 0]); // WGPEER_A_PUBLIC_KEY
     expected.extend([0xaa; 32]);
     expected.extend([8, 0, 3, 0, 2, 0, 0, 0]); // WGPEER_F_REPLACE_ALLOWEDIPS

@@ -1,13 +1,16 @@
 //! `ObservedClusters`: the nodes and peers of every cluster that a mesh names, as they were last seen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fleet::resources::Change;
 use imbl::OrdMap;
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use objects::kinds::MeshClusterRef;
+use objects::kinds::{AddressBlock, DataPlane, MeshClusterRef, WireguardNode};
 
-use crate::observation::{Index, Observation, Observed, index};
+use crate::mesh_node::with_wireguard;
+use crate::observation::{Index, Observation, Observed, changes, index};
 
 /// Observers write what they see of their cluster, reconcilers write the peers that they wrote, and
 /// reconcilers read. A clone is cheap.
@@ -17,15 +20,95 @@ pub(super) struct ObservedClusters(OrdMap<MeshClusterRef, Arc<ObservedCluster>>)
 /// One cluster, by whatever names meshes know it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ObservedCluster {
-    pub(super) observation: Observation,
+    /// The Nodes, and Kilo's peers.
+    pub(super) kilo: Observation,
+    /// The same Nodes with what their agents say, and our own peers.
+    pub(super) wireguard: Observation,
+    pub(super) wireguard_nodes: Observed<Index<WireguardNode>>,
+    pub(super) blocks: Observed<Index<AddressBlock>>,
     /// The uid of the namespace `kube-system`: it is the same however the cluster is reached.
     pub(super) identity: Option<Arc<str>>,
 }
 
 impl Default for ObservedCluster {
     fn default() -> Self {
-        let observation = Observation::away("it is being looked at for the first time");
-        Self { observation, identity: None }
+        const WHY: &str = "it is being looked at for the first time";
+        Self {
+            kilo: Observation::away(WHY),
+            wireguard: Observation::away(WHY),
+            wireguard_nodes: Observed::Away(WHY.to_owned()),
+            blocks: Observed::Away(WHY.to_owned()),
+            identity: None,
+        }
+    }
+}
+
+impl ObservedCluster {
+    /// What a mesh with this data plane is planned from.
+    pub(super) fn observation(&self, plane: DataPlane) -> &Observation {
+        match plane {
+            DataPlane::Kilo => &self.kilo,
+            DataPlane::Wireguard => &self.wireguard,
+        }
+    }
+
+    pub(super) fn observation_mut(&mut self, plane: DataPlane) -> &mut Observation {
+        match plane {
+            DataPlane::Kilo => &mut self.kilo,
+            DataPlane::Wireguard => &mut self.wireguard,
+        }
+    }
+
+    /// Brings `wireguard.nodes` up to date: those nodes alone of which something has changed.
+    fn join_nodes(&mut self, before: &Self) {
+        let unknown = |what: &Observed<()>| match what {
+            Observed::Waiting(what) => Observed::Waiting(what.clone()),
+            Observed::Away(why) => Observed::Away(why.clone()),
+            Observed::Known(()) => Observed::Away(String::new()),
+        };
+        let parts = [self.kilo.nodes.state(), self.wireguard_nodes.state(), self.blocks.state()];
+        if let Some(missing) = parts.iter().find(|part| part.known().is_none()) {
+            self.wireguard.nodes = unknown(missing);
+            return;
+        }
+        let (Some(nodes), Some(said), Some(blocks)) =
+            (self.kilo.nodes.known(), self.wireguard_nodes.known(), self.blocks.known())
+        else {
+            return;
+        };
+        let join = |name: &str| -> Option<Arc<Node>> {
+            let node = Node::clone(nodes.get(name)?);
+            let said = said.get(name).map(AsRef::as_ref);
+            Some(Arc::new(with_wireguard(node, said, blocks.values().map(AsRef::as_ref))))
+        };
+        let joined = match &mut self.wireguard.nodes {
+            Observed::Known(joined)
+                if before.kilo.nodes.known().is_some()
+                    && before.wireguard_nodes.known().is_some()
+                    && before.blocks.known().is_some() =>
+            {
+                joined
+            }
+            stale => {
+                *stale = Observed::Known(Index::default());
+                let Observed::Known(joined) = stale else { return };
+                joined.extend(nodes.keys().filter_map(|name| Some((name.clone(), join(name)?))));
+                return;
+            }
+        };
+        let mut names: BTreeSet<Arc<str>> = BTreeSet::new();
+        names.extend(changes(before.kilo.nodes.known(), Some(nodes)).into_iter().map(|it| it.0));
+        names
+            .extend(changes(before.wireguard_nodes.known(), Some(said)).into_iter().map(|it| it.0));
+        for (_, old, new) in changes(before.blocks.known(), Some(blocks)) {
+            names.extend(old.iter().chain(&new).map(|block| Arc::from(block.spec.node.as_str())));
+        }
+        for name in names {
+            match join(&name) {
+                Some(node) => drop(joined.insert(name, node)),
+                None => drop(joined.remove(&name)),
+            }
+        }
     }
 }
 
@@ -40,9 +123,11 @@ impl ObservedClusters {
         cluster: &MeshClusterRef,
         edit: impl FnOnce(&mut ObservedCluster) -> bool,
     ) -> bool {
-        let mut observed = self.get(cluster).cloned().unwrap_or_default();
+        let before = self.get(cluster).cloned().unwrap_or_default();
+        let mut observed = before.clone();
         let changed = edit(&mut observed);
         if changed {
+            observed.join_nodes(&before);
             self.0.insert(cluster.clone(), Arc::new(observed));
         }
         changed

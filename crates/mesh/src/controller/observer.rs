@@ -10,8 +10,8 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, ResourceExt};
-use objects::kinds::MeshClusterRef;
+use kube::{Api, CustomResourceExt, ResourceExt};
+use objects::kinds::{AddressBlock, ClusterMeshSpec, DataPlane, MeshClusterRef, WireguardNode};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stallproof::backoff::Curve;
@@ -22,12 +22,21 @@ use tracing::{debug, info, warn};
 
 use super::cluster_access::{ClusterAccess, why_unknown};
 use super::observed_clusters::{ObservedCluster, ObservedClusters};
-use crate::observation::{Index, Observation, Observed};
+use crate::endpoint::WIREGUARD_ENDPOINT;
+use crate::observation::{Index, Observed};
 use crate::peer::Peer;
 use crate::peer_crd::{PEER_CRD_NAME, peer_crd};
 
-/// What a cluster waits for that does not know Kilo's peers.
-pub(super) const PEER_CRD: &str = "the Peer CRD";
+const PEER_CRD: &str = "the Peer CRD";
+const WIREGUARD_PEER_CRD: &str = "the WireguardPeer CRD";
+
+/// What a cluster waits for that does not know the peers of a data plane.
+pub(super) fn peer_crd_of(plane: DataPlane) -> &'static str {
+    match plane {
+        DataPlane::Kilo => PEER_CRD,
+        DataPlane::Wireguard => WIREGUARD_PEER_CRD,
+    }
+}
 const FIELD_MANAGER: &str = "fairlead";
 
 /// For a list and the opening of its watch.
@@ -46,49 +55,135 @@ pub(super) struct ClusterObserver {
     pub(super) cluster: MeshClusterRef,
     pub(super) access: ClusterAccess,
     pub(super) clusters: Snapshot<ObservedClusters>,
-    /// Whether a mesh asks for the Peer CRD to be installed.
-    pub(super) install_crd: watch::Receiver<bool>,
+    /// What meshes want of the cluster.
+    pub(super) wants: watch::Receiver<Wants>,
 }
 
-/// A kind that plans are made from.
-trait ObservedKind: ResourceExt + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static {
+/// What meshes want of a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wants {
+    pub(super) kilo: bool,
+    pub(super) wireguard: bool,
+    /// The definitions of peers are to be installed where they are missing.
+    pub(super) install_crds: bool,
+}
+
+impl Wants {
+    pub(super) fn add(&mut self, mesh: &ClusterMeshSpec) {
+        self.kilo |= mesh.data_plane == DataPlane::Kilo;
+        self.wireguard |= mesh.data_plane == DataPlane::Wireguard;
+        self.install_crds |= mesh.install_crds;
+    }
+}
+
+/// What is observed of a cluster: one kind of objects that plans are made from.
+trait ObservedKind: Send + Sync + 'static {
+    type Object: ResourceExt + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static;
     const RESOURCE: &'static str;
-    /// What a cluster waits for that does not know the kind.
-    const MISSING: &'static str;
+    /// What a cluster waits for that does not know the kind; none where it has no objects of it then.
+    const MISSING: Option<&'static str>;
     /// The definition that may be installed where the kind is missing.
     const DEFINITION: Option<fn() -> Value>;
     /// Removes what no plan depends on.
-    const STRIP: fn(Self) -> Self;
+    const STRIP: fn(Self::Object) -> Self::Object;
 
-    fn part(observation: &mut Observation) -> &mut Observed<Index<Self>>;
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Self::Object>>;
 }
 
-impl ObservedKind for Node {
+struct Nodes;
+struct KiloPeers;
+struct WireguardPeers;
+struct WireguardNodes;
+struct Blocks;
+
+impl ObservedKind for Nodes {
+    type Object = Node;
     const RESOURCE: &'static str = "nodes";
-    const MISSING: &'static str = "the API of nodes";
+    const MISSING: Option<&'static str> = Some("the API of nodes");
     const DEFINITION: Option<fn() -> Value> = None;
-    const STRIP: fn(Self) -> Self = strip_node;
+    const STRIP: fn(Node) -> Node = strip_node;
 
-    fn part(observation: &mut Observation) -> &mut Observed<Index<Self>> {
-        &mut observation.nodes
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Node>> {
+        &mut observed.kilo.nodes
     }
 }
 
-impl ObservedKind for Peer {
+impl ObservedKind for KiloPeers {
+    type Object = Peer;
     const RESOURCE: &'static str = PEER_CRD_NAME;
-    const MISSING: &'static str = PEER_CRD;
+    const MISSING: Option<&'static str> = Some(PEER_CRD);
     const DEFINITION: Option<fn() -> Value> = Some(peer_crd);
-    const STRIP: fn(Self) -> Self = strip_peer;
+    const STRIP: fn(Peer) -> Peer = strip_peer;
 
-    fn part(observation: &mut Observation) -> &mut Observed<Index<Self>> {
-        &mut observation.peers
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
+        &mut observed.kilo.peers
     }
 }
 
-/// A node with its name, Kilo's annotations, pod networks and addresses. The rest changes all the time.
+impl ObservedKind for WireguardPeers {
+    type Object = Peer;
+    const RESOURCE: &'static str = "wireguardpeers.fairlead.dev";
+    const MISSING: Option<&'static str> = Some(WIREGUARD_PEER_CRD);
+    const DEFINITION: Option<fn() -> Value> =
+        Some(|| definition::<objects::kinds::WireguardPeer>());
+    const STRIP: fn(Peer) -> Peer = strip_peer;
+
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
+        &mut observed.wireguard.peers
+    }
+}
+
+impl ObservedKind for WireguardNodes {
+    type Object = WireguardNode;
+    const RESOURCE: &'static str = "wireguardnodes.fairlead.dev";
+    const MISSING: Option<&'static str> = Some("the WireguardNode CRD");
+    const DEFINITION: Option<fn() -> Value> = Some(|| definition::<WireguardNode>());
+    const STRIP: fn(WireguardNode) -> WireguardNode = strip_metadata;
+
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<WireguardNode>> {
+        &mut observed.wireguard_nodes
+    }
+}
+
+impl ObservedKind for Blocks {
+    type Object = AddressBlock;
+    const RESOURCE: &'static str = "addressblocks.fairlead.dev";
+    // A cluster with another pod network.
+    const MISSING: Option<&'static str> = None;
+    const DEFINITION: Option<fn() -> Value> = None;
+    const STRIP: fn(AddressBlock) -> AddressBlock = |block| {
+        let mut kept = strip_metadata(block);
+        kept.status = None;
+        kept
+    };
+
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<AddressBlock>> {
+        &mut observed.blocks
+    }
+}
+
+/// The definition of a kind of ours, as an API server takes it.
+fn definition<K: CustomResourceExt>() -> Value {
+    let name = K::crd_name();
+    let all = objects::kinds::definitions().into_iter();
+    let fitted = all.filter(|definition| definition.name_any() == name);
+    fitted.map(|it| objects::kinds::manifest(&it)).next().and_then(Result::ok).unwrap_or_default()
+}
+
+/// An object with its name and version.
+fn strip_metadata<K: ResourceExt>(mut object: K) -> K {
+    let metadata = std::mem::take(object.meta_mut());
+    object.meta_mut().name = metadata.name;
+    object.meta_mut().resource_version = metadata.resource_version;
+    object
+}
+
+/// A node with its name, its annotations for meshes, pod networks and addresses. The rest changes all the
+/// time.
 pub(super) fn strip_node(node: Node) -> Node {
     let kilo = |annotations: BTreeMap<String, String>| {
-        annotations.into_iter().filter(|(key, _)| key.starts_with("kilo.squat.ai/")).collect()
+        let kept = |key: &str| key.starts_with("kilo.squat.ai/") || key == WIREGUARD_ENDPOINT;
+        annotations.into_iter().filter(|(key, _)| kept(key)).collect()
     };
     let mut kept = Node::default();
     kept.metadata.name = node.metadata.name;
@@ -106,7 +201,7 @@ pub(super) fn strip_node(node: Node) -> Node {
 
 /// A peer with its name, labels, version and spec.
 pub(super) fn strip_peer(peer: Peer) -> Peer {
-    let mut kept = Peer { metadata: Default::default(), spec: peer.spec };
+    let mut kept = Peer { spec: peer.spec, ..Peer::default() };
     kept.metadata.name = peer.metadata.name;
     kept.metadata.labels = peer.metadata.labels;
     kept.metadata.resource_version = peer.metadata.resource_version;
@@ -121,9 +216,14 @@ impl ClusterObserver {
             match self.access.connection(&self.cluster) {
                 Ok(connection) => {
                     let resync = RESYNC.mul_f64(1.0 + fastrand::f64() / 2.0);
+                    let Wants { kilo, wireguard, .. } = *self.wants.borrow();
                     tokio::select! {
-                        () = self.watch::<Node>(&connection) => {}
-                        () = self.watch::<Peer>(&connection) => {}
+                        () = self.watch::<Nodes>(&connection) => {}
+                        () = self.watch::<KiloPeers>(&connection), if kilo => {}
+                        () = self.watch::<WireguardPeers>(&connection), if wireguard => {}
+                        () = self.watch::<WireguardNodes>(&connection), if wireguard => {}
+                        () = self.watch::<Blocks>(&connection), if wireguard => {}
+                        () = self.until_wanted_otherwise(kilo, wireguard) => {}
                         () = self.identify(&connection) => {}
                         () = self.until_reconnected(&connection, &mut fleet_changes) => {}
                         () = sleep(resync) => {}
@@ -131,9 +231,12 @@ impl ClusterObserver {
                 }
                 Err(error) => {
                     let nodes = why_unknown(&self.cluster, &error);
-                    let peers = why_unknown(&self.cluster, &error);
-                    self.edit(|ObservedCluster { observation, .. }| {
-                        observation.nodes.replace(nodes) | observation.peers.replace(peers)
+                    let kilo = why_unknown(&self.cluster, &error);
+                    let wireguard = why_unknown(&self.cluster, &error);
+                    self.edit(|observed| {
+                        observed.kilo.nodes.replace(nodes)
+                            | observed.kilo.peers.replace(kilo)
+                            | observed.wireguard.peers.replace(wireguard)
                     });
                     fleet_changes.changed().await;
                 }
@@ -153,12 +256,21 @@ impl ClusterObserver {
         }
     }
 
+    /// Waits until meshes of other data planes name the cluster.
+    async fn until_wanted_otherwise(&self, kilo: bool, wireguard: bool) {
+        let mut wants = self.wants.clone();
+        let otherwise = |wants: &Wants| (wants.kilo, wants.wireguard) != (kilo, wireguard);
+        if wants.wait_for(otherwise).await.is_err() {
+            std::future::pending().await
+        }
+    }
+
     fn edit(&self, edit: impl FnOnce(&mut ObservedCluster) -> bool) {
         self.clusters.update(|clusters| clusters.edit(&self.cluster, edit));
     }
 
-    fn set<T: ObservedKind>(&self, now: Observed<Index<T>>) {
-        self.edit(|observed| T::part(&mut observed.observation).replace(now));
+    fn set<T: ObservedKind>(&self, now: Observed<Index<T::Object>>) {
+        self.edit(|observed| T::part(observed).replace(now));
     }
 
     /// Reads the cluster's identity once. If that is forbidden, two references to this cluster are taken
@@ -188,7 +300,7 @@ impl ClusterObserver {
     /// Keeps what is known of one kind up to date.
     async fn watch<T: ObservedKind>(&self, connection: &Connection) {
         let mut backoff = Backoff::new(RETRY);
-        let mut install_crd = self.install_crd.clone();
+        let mut wants = self.wants.clone();
         loop {
             // Subscribed before the list, so that a kind that is installed meanwhile is not missed.
             let mut resets = connection.discovery().resets();
@@ -196,25 +308,30 @@ impl ClusterObserver {
             let (access, cluster) = (self.access.clone(), self.cluster.clone());
             let connect = move || access.connection(&cluster);
             // The future of the opening is large and is freed when the watch is open.
-            match Box::pin(watch_as::<T>(connect, query, Deadline::after(OPEN_TIMEOUT))).await {
+            match Box::pin(watch_as::<T::Object>(connect, query, Deadline::after(OPEN_TIMEOUT)))
+                .await
+            {
                 Ok(changes) => {
                     backoff.succeeded();
                     tokio::select! {
-                        () = self.follow(changes) => {}
+                        () = self.follow::<T>(changes) => {}
                         () = until_kind_is_gone::<T>(connection, &mut resets),
                             if T::DEFINITION.is_some() => {}
                     }
                 }
                 Err(error) if is_no_such_kind(&error) => {
-                    self.set::<T>(Observed::Waiting(T::MISSING.to_owned()));
+                    self.set::<T>(match T::MISSING {
+                        Some(what) => Observed::Waiting(what.to_owned()),
+                        None => Observed::Known(Index::default()),
+                    });
                     if let Some(definition) = T::DEFINITION
-                        && *install_crd.borrow_and_update()
+                        && wants.borrow_and_update().install_crds
                     {
                         install(connection, T::RESOURCE, definition()).await;
                     }
                     tokio::select! {
                         _ = resets.changed() => {}
-                        Ok(()) = install_crd.changed() => {}
+                        Ok(()) = wants.changed() => {}
                         () = sleep(MISSING_KIND_RETRY) => {}
                     }
                     continue;
@@ -229,10 +346,13 @@ impl ClusterObserver {
         }
     }
 
-    async fn follow<T: ObservedKind>(&self, changes: impl Stream<Item = Change<Vec<T>, T>>) {
+    async fn follow<T: ObservedKind>(
+        &self,
+        changes: impl Stream<Item = Change<Vec<T::Object>, T::Object>>,
+    ) {
         let mut changes = std::pin::pin!(changes);
         while let Some(change) = changes.next().await {
-            self.edit(|observed| T::part(&mut observed.observation).apply(change, T::STRIP));
+            self.edit(|observed| T::part(observed).apply(change, T::STRIP));
         }
     }
 }
@@ -240,15 +360,15 @@ impl ClusterObserver {
 /// Installs a definition where there is none. A definition that Kilo installed is left alone.
 async fn install(connection: &Connection, name: &str, definition: Value) {
     let deadline = Deadline::after(CALL_TIMEOUT);
-    let applied = connection.call("installing the Peer CRD", deadline, |client| async move {
+    let applied = connection.call("installing a CRD of peers", deadline, |client| async move {
         let params = PatchParams::apply(FIELD_MANAGER);
         let api = Api::<CustomResourceDefinition>::all(client);
         api.patch(name, &params, &Patch::Apply(definition)).await
     });
     let cluster = connection.cluster();
     match applied.await {
-        Ok(_) => info!(cluster, "installed the Peer CRD"),
-        Err(error) => warn!(cluster, error = sentence(&error), "cannot install the Peer CRD"),
+        Ok(_) => info!(cluster, name, "installed a CRD of peers"),
+        Err(error) => warn!(cluster, error = sentence(&error), "cannot install a CRD of peers"),
     }
 }
 

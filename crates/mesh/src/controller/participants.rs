@@ -6,7 +6,7 @@ use objects::kinds::{ClusterMesh, ClusterMeshStatus, JoinedCluster, MeshClusterR
 
 use super::forgotten;
 use super::observed_clusters::ObservedClusters;
-use super::observer::PEER_CRD;
+use super::observer::peer_crd_of;
 use crate::observation::{NOT_OBSERVED, Observed};
 use crate::overlap;
 
@@ -79,10 +79,12 @@ pub(super) fn joined(
     is_clear: impl Fn(&str) -> bool,
 ) -> Vec<JoinedCluster> {
     let deleting = mesh.metadata.deletion_timestamp.is_some();
-    let peers = |reference: &MeshClusterRef| clusters.get(reference).map(|c| &c.observation.peers);
+    let plane = mesh.spec.data_plane;
+    let peers =
+        |reference: &MeshClusterRef| clusters.get(reference).map(|c| &c.observation(plane).peers);
     let is_clear = |name: &str, participant: &Participant| {
         let peers = peers(&participant.reference);
-        let no_kind = matches!(peers, Some(Observed::Waiting(what)) if what == PEER_CRD);
+        let no_kind = matches!(peers, Some(Observed::Waiting(what)) if what == peer_crd_of(plane));
         !participant.ambiguous && (is_clear(name) || no_kind)
     };
     let leaving = |participant: &Participant, entry: JoinedCluster| {

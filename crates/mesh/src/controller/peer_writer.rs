@@ -16,7 +16,7 @@ use futures::{StreamExt, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use objects::Fence;
-use objects::kinds::MeshClusterRef;
+use objects::kinds::{DataPlane, MeshClusterRef};
 use serde_json::json;
 use stallproof::{Deadline, Snapshot, sentence};
 
@@ -38,6 +38,7 @@ pub(super) struct WriteBatch {
     pub(super) connection: Connection,
     pub(super) fence: Fence,
     pub(super) clusters: Snapshot<ObservedClusters>,
+    pub(super) data_plane: DataPlane,
     pub(super) plan: TargetPlan,
 }
 
@@ -113,8 +114,9 @@ impl WriteBatch {
     }
 
     async fn create(&self, peer: Peer, deadline: Deadline) -> Result<(), Error> {
+        let plane = self.data_plane;
         let made = self.connection.call("creating a peer", deadline, |client| async move {
-            Api::<Peer>::all(client).create(&PostParams::default(), &peer).await
+            Api::<Peer>::all_with(client, &plane).create(&PostParams::default(), &peer).await
         });
         self.put(made.await?);
         Ok(())
@@ -123,9 +125,12 @@ impl WriteBatch {
     async fn update(&self, update: Update, deadline: Deadline) -> Result<(), Error> {
         let Update { name, version, mut patch, .. } = update;
         patch["metadata"]["resourceVersion"] = json!(version);
+        let plane = self.data_plane;
         let made = self.connection.call("updating a peer", deadline, |client| async move {
             let patch = Patch::Merge(patch);
-            Api::<Peer>::all(client).patch(&name, &PatchParams::default(), &patch).await
+            Api::<Peer>::all_with(client, &plane)
+                .patch(&name, &PatchParams::default(), &patch)
+                .await
         });
         self.put(made.await?);
         Ok(())
@@ -136,8 +141,9 @@ impl WriteBatch {
         let resource_version = Some(version.clone());
         let params = DeleteParams::default()
             .preconditions(Preconditions { resource_version, ..Preconditions::default() });
+        let plane = self.data_plane;
         let deleted = self.connection.call("deleting a peer", deadline, |client| async move {
-            Api::<Peer>::all(client).delete(name, &params).await
+            Api::<Peer>::all_with(client, &plane).delete(name, &params).await
         });
         // A peer with finalizers stays for a while, and the watch reports its end.
         if deleted.await?.is_right() {
@@ -148,8 +154,9 @@ impl WriteBatch {
 
     /// Reads a peer that is not as the plan assumed.
     async fn refresh(&self, name: &str, deadline: Deadline) -> Result<(), Error> {
+        let plane = self.data_plane;
         let found = self.connection.call("reading a peer", deadline, |client| async move {
-            Api::<Peer>::all(client).get_opt(name).await
+            Api::<Peer>::all_with(client, &plane).get_opt(name).await
         });
         match found.await? {
             Some(peer) => self.put(peer),
@@ -164,7 +171,8 @@ impl WriteBatch {
 
     fn version(&self, name: &str) -> Option<String> {
         let clusters = self.clusters.load();
-        let peers = clusters.get(&self.cluster)?.observation.peers.known()?;
+        let observed = clusters.get(&self.cluster)?.observation(self.data_plane);
+        let peers = observed.peers.known()?;
         peers.get(name)?.resource_version()
     }
 
@@ -174,7 +182,9 @@ impl WriteBatch {
 
     fn edit(&self, edit: impl FnOnce(&mut Observed<Index<Peer>>) -> bool) {
         self.clusters.update(|clusters| {
-            clusters.edit(&self.cluster, |observed| edit(&mut observed.observation.peers))
+            clusters.edit(&self.cluster, |observed| {
+                edit(&mut observed.observation_mut(self.data_plane).peers)
+            })
         });
     }
 }

@@ -156,7 +156,7 @@ impl MeshReconciler {
         }
         for (name, participant) in participants.iter().filter(|(_, p)| !p.ambiguous) {
             if let Some(cluster) = clusters.get(&participant.reference) {
-                planner.observe(name, &cluster.observation);
+                planner.observe(name, cluster.observation(mesh.spec.data_plane));
             }
         }
         let references = participants.iter().map(|(name, p)| (name.clone(), p.reference.clone()));
@@ -226,6 +226,7 @@ impl MeshReconciler {
                 connection,
                 fence: self.shared.fence.clone(),
                 clusters: self.shared.clusters.clone(),
+                data_plane: mesh.spec.data_plane,
                 plan,
             };
             let op = self.shared.ledger.begin("mesh-apply", self.id.to_string(), target.to_owned());

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use super::Shared;
 use super::cluster_access::ClusterAccess;
-use super::observer::ClusterObserver;
+use super::observer::{ClusterObserver, Wants};
 use super::reconciler::{self, MeshReconciler};
 use crate::overlap;
 
@@ -45,7 +45,7 @@ impl Drop for AbortOnDrop {
 
 struct RunningObserver {
     task: AbortOnDrop,
-    install_crd: watch::Sender<bool>,
+    wants: watch::Sender<Wants>,
 }
 
 impl Supervisor {
@@ -72,10 +72,10 @@ impl Supervisor {
     /// Starts and stops tasks, and offers kubeconfigs, so that there are those that meshes need.
     fn reconcile_tasks(&mut self) {
         let meshes = self.shared.meshes.load();
-        let mut wanted: BTreeMap<MeshClusterRef, bool> = BTreeMap::new();
+        let mut wanted: BTreeMap<MeshClusterRef, Wants> = BTreeMap::new();
         for mesh in meshes.values() {
             for cluster in references(mesh) {
-                *wanted.entry(cluster).or_default() |= mesh.spec.install_crds;
+                wanted.entry(cluster).or_default().add(&mesh.spec);
             }
         }
         // No other namespace is watched: a store may have thousands of Secrets.
@@ -98,31 +98,31 @@ impl Supervisor {
             let cluster_name = ClusterAccess::secret_cluster_name(namespace, name, key);
             Some((cluster_name, SecretCluster { secret, key }))
         }));
-        for (cluster, install) in wanted {
+        for (cluster, wants) in wanted {
             if !self.observers.contains_key(&cluster) {
-                let observer = self.start_observer(&cluster, install);
+                let observer = self.start_observer(&cluster, wants);
                 self.observers.insert(cluster.clone(), observer);
             }
             if let Some(observer) = self.observers.get(&cluster) {
-                let set = |now: &mut bool| std::mem::replace(now, install) != install;
-                observer.install_crd.send_if_modified(set);
+                let set = |now: &mut Wants| std::mem::replace(now, wants) != wants;
+                observer.wants.send_if_modified(set);
             }
         }
     }
 
-    fn start_observer(&self, cluster: &MeshClusterRef, install: bool) -> RunningObserver {
-        let (sender, install_crd) = watch::channel(install);
+    fn start_observer(&self, cluster: &MeshClusterRef, wants: Wants) -> RunningObserver {
+        let (sender, wants) = watch::channel(wants);
         let observer = ClusterObserver {
             cluster: cluster.clone(),
             access: self.shared.access.clone(),
             clusters: self.shared.clusters.clone(),
-            install_crd,
+            wants,
         };
         let stop = self.tasks.stopping();
         let task = self.tasks.spawn(format!("observe {cluster}"), async move {
             stop.bound(Box::pin(observer.run())).await;
         });
-        RunningObserver { task: AbortOnDrop(task), install_crd: sender }
+        RunningObserver { task: AbortOnDrop(task), wants: sender }
     }
 }
 

@@ -20,8 +20,9 @@ fn every_field_that_is_written_is_in_the_definition() {
         endpoint: Some(PeerEndpoint { dns_or_ip: host, port: 51820 }),
         persistent_keepalive: 25,
         public_key: "K".to_owned(),
+        next_public_key: None,
     };
-    let peer = serde_json::to_value(Peer::new("p", spec)).unwrap();
+    let peer = serde_json::to_value(Peer::new(objects::kinds::DataPlane::Kilo, "p", spec)).unwrap();
     let definition = peer_crd();
     let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     has_fields(&peer["spec"], &schema["properties"]["spec"]);

@@ -29,13 +29,13 @@ const LONGEST_CLUSTER: usize = 63;
 /// How many skipped nodes a status lists; it counts all of them.
 pub const MOST_SKIPPED: usize = 32;
 
-/// Clusters whose pods reach each other through WireGuard, by Kilo's peers.
+/// Clusters whose pods reach each other through WireGuard, carried by Kilo or by Fairlead's agents.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
 #[kube(
     group = "fairlead.dev",
     version = "v1alpha1",
     kind = "ClusterMesh",
-    doc = "Clusters whose pods reach each other through WireGuard, by Kilo's peers.",
+    doc = "Clusters whose pods reach each other through WireGuard, carried by Kilo or by Fairlead's agents.",
     namespaced,
     category = "fairlead",
     plural = "clustermeshes",
@@ -47,6 +47,7 @@ pub const MOST_SKIPPED: usize = 32;
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].message","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
+#[x_kube(validation = Rule::new("(has(self.dataPlane) ? self.dataPlane : 'kilo') == (has(oldSelf.dataPlane) ? oldSelf.dataPlane : 'kilo')").message("dataPlane stays as it is; make another mesh beside this one, and delete this one when that is ready"))]
 pub struct ClusterMeshSpec {
     /// The clusters to join, each to each.
     #[schemars(
@@ -55,12 +56,44 @@ pub struct ClusterMeshSpec {
     )]
     #[x_kube(validation = Rule::new("self.filter(c, has(c.local) && c.local).size() <= 1").message("at most one cluster is local"))]
     pub clusters: Vec<MeshCluster>,
-    /// Install Kilo's Peer CRD in clusters that do not have it, instead of waiting until somebody does.
+    /// Who carries the packets. It stays as it is: another mesh beside this one moves clusters over.
+    #[serde(rename = "dataPlane", default, skip_serializing_if = "is_kilo")]
+    pub data_plane: DataPlane,
+    /// Install the CRD of peers in clusters that do not have it, instead of waiting until somebody does.
     #[serde(rename = "installCRDs", default, skip_serializing_if = "is_false")]
     pub install_crds: bool,
     /// Take over the peers that kilo-clustermesh made for a mesh of this name.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopt: bool,
+}
+
+/// Who carries a mesh's packets.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Deserialize,
+    Serialize,
+    JsonSchema,
+)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPlane {
+    /// Kilo, by its peers.
+    #[default]
+    Kilo,
+    /// Fairlead's agents, by WireGuard interfaces of their own.
+    Wireguard,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_kilo(plane: &DataPlane) -> bool {
+    *plane == DataPlane::Kilo
 }
 
 /// A cluster of the mesh: the local one, one with a kubeconfig in a Secret, or one of the fleet.

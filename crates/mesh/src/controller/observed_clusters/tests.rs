@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use fleet::resources::Change;
 use k8s_openapi::api::core::v1::Node;
-use objects::kinds::MeshClusterRef;
+use objects::kinds::{DataPlane, MeshClusterRef};
 use serde_json::{Value, json};
 
 use super::super::observer::strip_node;
@@ -12,7 +12,7 @@ use crate::peer::{Peer, PeerSpec};
 
 fn peer(version: &str, key: &str) -> Peer {
     let spec = PeerSpec { public_key: key.to_owned(), ..PeerSpec::default() };
-    let mut peer = Peer::new("p", spec);
+    let mut peer = Peer::new(DataPlane::Kilo, "p", spec);
     peer.metadata.resource_version = Some(version.to_owned());
     peer
 }

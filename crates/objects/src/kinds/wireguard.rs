@@ -1,0 +1,189 @@
+//! `WireguardNode`, a node's end of its tunnels, which that node alone writes; and `WireguardPeer`, a
+//! node of another cluster as a peer of all nodes of this one, which the mesh's controller writes.
+
+#![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
+
+use kube::{CustomResource, KubeSchema, ResourceExt};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::field;
+use crate::store::{Invalid, Kind};
+
+/// 32 bytes in base64, as `wg` writes them.
+const KEY: &str = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$";
+const KEY_LENGTH: usize = 44;
+const MOST_ALLOWED_IPS: usize = 1024;
+const LONGEST_NETWORK: usize = 49;
+const LONGEST_HOST: usize = 253;
+
+/// A node's end of its WireGuard tunnels. The private key stays on the node.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[kube(
+    group = "fairlead.dev",
+    version = "v1alpha1",
+    kind = "WireguardNode",
+    doc = "A node's end of its WireGuard tunnels. The private key stays on the node.",
+    category = "fairlead",
+    shortname = "fwn",
+    derive = "PartialEq",
+    validation = Rule::new("self.metadata.name == self.spec.node").message("it is named by its node"),
+    printcolumn = r#"{"name":"Key","type":"string","jsonPath":".spec.publicKey"}"#,
+    printcolumn = r#"{"name":"Port","type":"integer","jsonPath":".spec.port"}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WireguardNodeSpec {
+    /// The node whose agent writes this.
+    #[schemars(length(min = 1, max = field::LONGEST_NAME), regex(pattern = field::NAME))]
+    pub node: String,
+    /// The public half of the node's key.
+    #[schemars(length(min = KEY_LENGTH, max = KEY_LENGTH), regex(pattern = KEY))]
+    pub public_key: String,
+    /// The public half of the key that the node is about to use. Peers that know it before lose no
+    /// connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = KEY_LENGTH, max = KEY_LENGTH), regex(pattern = KEY))]
+    pub next_public_key: Option<String>,
+    /// The UDP port at which the node listens.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+}
+
+/// A node of another cluster as a peer. The fields have the names of Kilo's `Peer`.
+#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[kube(
+    group = "fairlead.dev",
+    version = "v1alpha1",
+    kind = "WireguardPeer",
+    doc = "A node of another cluster as a WireGuard peer of all nodes of this one.",
+    category = "fairlead",
+    shortname = "fwp",
+    derive = "PartialEq",
+    printcolumn = r#"{"name":"Allowed","type":"string","jsonPath":".spec.allowedIPs"}"#,
+    printcolumn = r#"{"name":"Key","type":"string","jsonPath":".spec.publicKey","priority":1}"#,
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WireguardPeerSpec {
+    /// The networks behind the peer.
+    #[serde(rename = "allowedIPs", default)]
+    #[schemars(length(max = MOST_ALLOWED_IPS), inner(length(min = 1, max = LONGEST_NETWORK)))]
+    pub allowed_ips: Vec<String>,
+    /// Where the peer is reached first. Without one the peer connects by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<WireguardEndpoint>,
+    /// Seconds between keepalives; 0 is none.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 65535))]
+    pub persistent_keepalive: u16,
+    #[schemars(length(min = KEY_LENGTH, max = KEY_LENGTH), regex(pattern = KEY))]
+    pub public_key: String,
+    /// The key that the peer is about to use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = KEY_LENGTH, max = KEY_LENGTH), regex(pattern = KEY))]
+    pub next_public_key: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct WireguardEndpoint {
+    #[serde(rename = "dnsOrIP")]
+    pub dns_or_ip: WireguardHost,
+    /// Its UDP port.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+}
+
+/// A name or an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+pub struct WireguardHost {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_HOST))]
+    pub dns: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_HOST))]
+    pub ip: Option<String>,
+}
+
+impl Kind for WireguardNode {
+    const NAME: &'static str = "WireguardNode";
+    const NAMESPACED: bool = false;
+
+    fn check(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        let WireguardNodeSpec { node, public_key, next_public_key, port } = &self.spec;
+        field::name(&mut problems, "spec.node", node);
+        if self.name_any() != *node {
+            problems.add("metadata.name", format!("must be {node}, as spec.node"));
+        }
+        key(&mut problems, "spec.publicKey", Some(public_key));
+        key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
+        if *port == 0 {
+            problems.add("spec.port", "is 1 to 65535");
+        }
+        problems.into_result()
+    }
+}
+
+impl Kind for WireguardPeer {
+    const NAME: &'static str = "WireguardPeer";
+    const NAMESPACED: bool = false;
+
+    fn check(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        let WireguardPeerSpec { allowed_ips, endpoint, public_key, next_public_key, .. } =
+            &self.spec;
+        field::at_most(&mut problems, "spec.allowedIPs", allowed_ips.len(), MOST_ALLOWED_IPS);
+        for (at, network) in allowed_ips.iter().enumerate() {
+            if network.parse::<ipnet::IpNet>().is_err() {
+                problems
+                    .add(format!("spec.allowedIPs[{at}]"), "is no network, such as 10.1.0.0/16");
+            }
+        }
+        if endpoint.as_ref().is_some_and(|endpoint| endpoint.port == 0) {
+            problems.add("spec.endpoint.port", "is 1 to 65535");
+        }
+        key(&mut problems, "spec.publicKey", Some(public_key));
+        key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
+        problems.into_result()
+    }
+}
+
+fn key(problems: &mut Invalid, path: &str, key: Option<&String>) {
+    let last = |key: &str| key.bytes().nth(42).is_some_and(|b| b"AEIMQUYcgkosw048".contains(&b));
+    let text = |key: &str| {
+        key.bytes().take(42).all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
+    };
+    let whole =
+        |key: &&String| key.len() == KEY_LENGTH && text(key) && last(key) && key.ends_with('=');
+    if key.is_some_and(|key| !whole(&key)) {
+        problems.add(path, "is no key: 32 bytes in base64, as `wg pubkey` writes them");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    fn node(name: &str, key: &str) -> WireguardNode {
+        let spec = WireguardNodeSpec {
+            node: "n1".to_owned(),
+            public_key: key.to_owned(),
+            next_public_key: None,
+            port: 51820,
+        };
+        WireguardNode::new(name, spec)
+    }
+
+    #[test]
+    fn a_node_writes_under_its_own_name_and_a_key_is_one() {
+        let key = "b8a8LyxAlV0vKMcV8jcW5x7JG3l9Tss5g5WgqcSSOTk=";
+        node("n1", key).check().unwrap();
+        assert!(node("n2", key).check().is_err());
+        for bad in ["", "b8a8", &key[..43], &key.replace('=', "A"), &key.replace("Tk=", "Tl=")] {
+            assert!(node("n1", bad).check().is_err(), "{bad}");
+        }
+    }
+}
