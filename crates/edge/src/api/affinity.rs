@@ -16,8 +16,8 @@
 //!   and the session's home is this replica from then on.
 //! - What is under way is on the ledger, bounded in number, and ends with the process.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -29,9 +29,9 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use jiff::Timestamp;
 use stallproof::deadline::Grant;
+use stallproof::gate::{GateConfig, InFlightLimits, Overloaded, Permit};
 use stallproof::ledger::Outcome;
-use stallproof::{Deadline, Op};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use stallproof::{Deadline, Gate, Op, Priority};
 
 use super::leader::{LeaderReach, has_pass};
 use super::pipeline::{self, cookie_of};
@@ -61,13 +61,22 @@ const OF_CONNECTION: [HeaderName; 6] = [
     HeaderName::from_static("keep-alive"),
 ];
 
-/// The places of requests that are passed on.
+/// The places of requests that are passed on, shared fairly by sessions.
 #[derive(Clone, Debug)]
-pub(crate) struct PassedOn(Arc<Semaphore>);
+pub(crate) struct PassedOn(Gate);
 
 impl Default for PassedOn {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(MOST)))
+        let limits = InFlightLimits { min: MOST, initial: MOST, max: MOST };
+        Self(Gate::new(GateConfig { limits, queue: 0, ..GateConfig::new("passed-on") }))
+    }
+}
+
+impl PassedOn {
+    fn place(&self, session: &str) -> Result<Permit, Overloaded> {
+        // Not the cookie itself, which is a secret.
+        let share = BuildHasherDefault::<DefaultHasher>::default().hash_one(session).to_string();
+        self.0.try_admit_for(&share, Priority::Normal)
     }
 }
 
@@ -117,18 +126,22 @@ fn claim(until: i64, client: IpAddr, request: &Request) -> String {
 /// The replica that has the session of a request, if that is another one.
 fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
     let headers = request.headers();
-    let of_browser =
-        cookie_of(headers, pipeline::COOKIE).or_else(|| cookie_of(headers, auth::COOKIE));
     let path = request.uri().path();
     let is_page = !path.starts_with(BASE) && !path.starts_with("/auth/");
-    if of_browser.is_none() || is_page || has_pass(headers) || headers.contains_key(CLIENT) {
+    if is_page || has_pass(headers) || headers.contains_key(CLIENT) {
         return None;
     }
+    session_of(headers)?;
     let (here, reach) = here(api)?;
     let (seal, address) = cookie_of(headers, COOKIE)?.split_once('.')?;
     let address: IpAddr = address.parse().ok()?;
     let is_ours = address != here && reach.authority.is_sealed(home(address).as_bytes(), seal);
     is_ours.then(|| (address, reach.clone()))
+}
+
+/// The cookie of a session, or of a login that is under way.
+fn session_of(headers: &HeaderMap) -> Option<&str> {
+    cookie_of(headers, pipeline::COOKIE).or_else(|| cookie_of(headers, auth::COOKIE))
 }
 
 /// Takes the client's address from a request that a replica passed on, and the header from any other.
@@ -158,9 +171,13 @@ fn client_of(api: &Api, request: &Request) -> Option<IpAddr> {
 /// The answer of the replica that has the request's session; or the request, if it is to be answered here.
 pub(crate) async fn pass_on(api: &Api, request: Request) -> Result<Response, Request> {
     let Some((address, reach)) = home_of(api, &request) else { return Err(request) };
-    let Ok(place) = api.serving.passed_on.0.clone().try_acquire_owned() else {
-        let busy = "this replica passes on as many requests as it may; ask again";
-        return Ok(Problem::new(ErrorCode::Overloaded, busy).come_back(SOON).into_response());
+    let session = session_of(request.headers()).unwrap_or_default();
+    let place = match api.serving.passed_on.place(session) {
+        Ok(place) => place,
+        Err(refused) => {
+            let problem = Problem::new(ErrorCode::Overloaded, refused.to_string());
+            return Ok(problem.come_back(refused.retry_after).into_response());
+        }
     };
     let key = format!("{} {}", request.method(), request.uri().path());
     let op = api.ledger.begin("passed-on", key, address.to_string());
@@ -202,7 +219,7 @@ async fn send(
     reach: &LeaderReach,
     mut sender: SendRequest<Body>,
     mut request: Request,
-    (op, place): (Op, OwnedSemaphorePermit),
+    (op, place): (Op, Permit),
 ) -> Response {
     op.step("answer");
     let deadline = Deadline::of_http(request.headers(), request.uri().query(), ANSWER);
