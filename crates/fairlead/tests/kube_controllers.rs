@@ -246,7 +246,7 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     }
 
     // A browser that logged in to one is known to any.
-    let cookies = logged_in(&old);
+    let cookies = logged_in(&old, &old);
     let me = |replica: &Controller, cookies: &str| {
         let url = format!("{}/api/v1/me", replica.api);
         http::send("GET", &url, &[("cookie", cookies)], "", PATIENCE)
@@ -279,7 +279,8 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     for replica in [&old, &new] {
         assert_eq!(me(replica, &cookies).status, 401, "{}", replica.address);
     }
-    let cookies = logged_in(&old);
+    // So is who followed a link of another replica's.
+    let cookies = logged_in(&old, &new);
     assert_eq!(me(&new, &cookies).status, 200);
 
     // It says that it goes, hands over, and answers meanwhile.
@@ -305,11 +306,12 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     eprintln!("handed over after {} ms", handed_over.as_millis());
 }
 
-/// The cookies of a browser that followed a login link of this replica.
-fn logged_in(replica: &Controller) -> String {
+/// The cookies of a browser that followed a login link of one replica, at another one.
+fn logged_in(replica: &Controller, at: &Controller) -> String {
     let (code, out, err) = replica.fairlead(&["login-link"]);
     assert_eq!(code, 0, "{out}{err}");
-    let answer = http::get(out.trim(), None, PATIENCE);
+    let link = out.trim().replace(&replica.api, &at.api);
+    let answer = http::get(&link, None, PATIENCE);
     assert_eq!(answer.status, 303, "{}", answer.text);
     let set = answer.headers.get_all("set-cookie").iter();
     let cookies = set.map(|cookie| cookie.to_str().unwrap().split(';').next().unwrap());

@@ -39,6 +39,8 @@ use super::{Api, BASE, ErrorCode, Problem, auth};
 use crate::serve::Peer;
 
 const COOKIE: &str = "fairlead-replica";
+/// The same in the query of a login link.
+pub(crate) const IN_LINK: &str = "replica";
 /// Whom a request that is passed on comes from.
 const CLIENT: HeaderName = HeaderName::from_static("fairlead-client");
 /// For how long such a header is good: clocks of replicas differ by less.
@@ -97,11 +99,10 @@ pub(crate) fn mark(api: &Api, response: &mut Response) {
     if !begins || cookie_is_set(response.headers()) {
         return;
     }
-    let Some((here, reach)) = here(api) else { return };
-    let Some(seal) = reach.authority.seal(home(here).as_bytes()) else { return };
+    let Some(sealed) = sealed_home(api) else { return };
     let secure = if api.serving.secure { "; Secure" } else { "" };
     // Lax: it has to come with the browser's return from an identity provider. It opens nothing.
-    let cookie = format!("{COOKIE}={seal}.{here}; Path=/; HttpOnly; SameSite=Lax{secure}");
+    let cookie = format!("{COOKIE}={sealed}; Path=/; HttpOnly; SameSite=Lax{secure}");
     if let Ok(cookie) = HeaderValue::from_str(&cookie) {
         response.headers_mut().append(header::SET_COOKIE, cookie);
     }
@@ -113,7 +114,14 @@ fn cookie_is_set(headers: &HeaderMap) -> bool {
     set.any(|cookie| cookie.as_bytes().starts_with(COOKIE.as_bytes()))
 }
 
-/// What the cookie's seal is of.
+/// This replica as others know it: in the cookie, and in a login link, whose code is here as well. None
+/// where there are no others.
+pub(crate) fn sealed_home(api: &Api) -> Option<String> {
+    let (here, reach) = here(api)?;
+    Some(format!("{}.{here}", reach.authority.seal(home(here).as_bytes())?))
+}
+
+/// What that seal is of.
 fn home(address: IpAddr) -> String {
     format!("session at {address}")
 }
@@ -126,14 +134,19 @@ fn claim(until: i64, client: IpAddr, request: &Request) -> String {
 /// The replica that has the session of a request, if that is another one.
 fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
     let headers = request.headers();
-    let path = request.uri().path();
-    let is_page = !path.starts_with(BASE) && !path.starts_with("/auth/");
-    if is_page || has_pass(headers) || headers.contains_key(CLIENT) {
+    if has_pass(headers) || headers.contains_key(CLIENT) {
         return None;
     }
-    session_of(headers)?;
     let (here, reach) = here(api)?;
-    let (seal, address) = cookie_of(headers, COOKIE)?.split_once('.')?;
+    let sealed = match request.uri().path() {
+        "/login" => pipeline::query(request.uri().query(), IN_LINK)?,
+        path if path.starts_with(BASE) || path.starts_with("/auth/") => {
+            session_of(headers)?;
+            cookie_of(headers, COOKIE)?.into()
+        }
+        _ => return None,
+    };
+    let (seal, address) = sealed.split_once('.')?;
     let address: IpAddr = address.parse().ok()?;
     let is_ours = address != here && reach.authority.is_sealed(home(address).as_bytes(), seal);
     is_ours.then(|| (address, reach.clone()))

@@ -8,7 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
-use super::{Api, Caller, Problem, Route, Routes};
+use super::{Api, Caller, Problem, Route, Routes, affinity};
 
 pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::write(Verb::Create, "loginlinks"), routes!(create_login_link))
@@ -36,6 +36,9 @@ async fn create_login_link(
     let code = api.access.login_code(&caller.who)?;
     let user = caller.who.user.to_string();
     caller.trail.named(&user);
-    let path = format!("/login?code={}", code.expose());
+    let mut path = format!("/login?code={}", code.expose());
+    if let Some(here) = affinity::sealed_home(&api) {
+        path += &format!("&{}={here}", affinity::IN_LINK);
+    }
     Ok((StatusCode::CREATED, Json(LoginLink { user, path })))
 }

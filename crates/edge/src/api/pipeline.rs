@@ -453,7 +453,7 @@ fn audit_entry(
 }
 
 /// A value of the query, decoded.
-fn query<'a>(query: Option<&'a str>, key: &str) -> Option<Cow<'a, str>> {
+pub(crate) fn query<'a>(query: Option<&'a str>, key: &str) -> Option<Cow<'a, str>> {
     let mut pairs = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     pairs.find(|(name, _)| name == key).map(|(_, value)| value)
 }
