@@ -19,7 +19,8 @@ const OFTEN_AFTER = 500;
 /** Pages whose code is being fetched. */
 const loading = new Set<Page>();
 
-function load(page: Page): void {
+/** Fetches a page's code. `ahead` of its time a failure is no news: it is fetched again when it is opened. */
+function load(page: Page, ahead = false): void {
   if (loading.has(page) || loaded.value.has(page)) return;
   loading.add(page);
   const put = (value: ComponentType<PageProps> | { failed: unknown }) => {
@@ -28,14 +29,17 @@ function load(page: Page): void {
   };
   page.load().then(
     (module) => put(module.default),
-    (error: unknown) => put({ failed: error }),
+    (error: unknown) => {
+      loading.delete(page);
+      if (!ahead || find(address.value.path)?.page === page) put({ failed: error });
+    },
   );
 }
 
-/** Fetches the code of the page at an address. */
+/** Fetches the code of the page at an address, ahead of its time. */
 export function preload(path: string): void {
   const page = find(path)?.page;
-  if (page) load(page);
+  if (page) load(page, true);
 }
 
 /** Pages and parts that one goes to by a key: their code is there before the key is pressed. */

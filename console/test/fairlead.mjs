@@ -81,7 +81,7 @@ export class Fairlead {
 }
 
 /** Waits until `holds` returns something true, and returns it. */
-export async function until(what, holds, within = 30_000) {
+export async function until(what, holds, within = 60_000) {
   const end = Date.now() + within;
   for (;;) {
     const found = await holds();
@@ -138,7 +138,7 @@ export class Browser {
   /** A session of its own: cookies and storage are nobody else's. */
   async session(fairlead, options = {}) {
     const context = await this.browser.newContext({ viewport: { width: 1360, height: 820 }, ...options });
-    context.setDefaultTimeout(20_000);
+    context.setDefaultTimeout(45_000);
     context.on("page", (page) => this.#watch(page, fairlead.origin));
     return context;
   }

@@ -25,6 +25,10 @@ export function Dialog(props: { title: string; wide?: boolean; onClose: () => vo
         event.preventDefault();
         props.onClose();
       }}
+      onClose={() => {
+        // The browser closes it without asking when Esc is pressed twice; what is gone already is not closed.
+        if (ref.current?.isConnected) props.onClose();
+      }}
       onMouseDown={(event) => {
         if (event.target === ref.current) props.onClose();
       }}

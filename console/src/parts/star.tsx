@@ -23,7 +23,7 @@ function Button({ on, label, onClick }: { on: boolean; label: string; onClick: (
 /** A favourite, under its own name. */
 export function Favourite({ href, title, note }: { href: string; title: string; note?: string }) {
   const on = isSaved(href);
-  return <Button on={on} label={on ? "Remove from the favourites" : "Add to the favourites"} onClick={() => (on ? forget(href) : save({ href, title, ...(note ? { note } : {}) }))} />;
+  return <Button on={on} label="Favourite" onClick={() => (on ? forget(href) : save({ href, title, ...(note ? { note } : {}) }))} />;
 }
 
 /** The table as it is: clusters, namespaces, filter, order. Asked for a name. */

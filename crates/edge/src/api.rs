@@ -65,6 +65,7 @@ mod sums;
 mod tokens;
 mod traffic;
 mod trail;
+mod usage_history;
 mod users;
 mod watch;
 mod workloads;
@@ -226,6 +227,7 @@ fn routes() -> Routes {
         .and(effective::routes())
         .and(net::routes())
         .and(sums::routes())
+        .and(usage_history::routes())
         .and(workloads::routes())
         .and(openapi::routes())
 }

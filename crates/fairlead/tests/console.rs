@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod feed;
+mod held_lock;
 
 use std::process::Command;
 use std::time::Duration;
@@ -48,4 +49,27 @@ async fn kube_what_the_console_changes_and_what_it_has_evidence_of() {
     steps("test/pages.test.mjs", environment).await;
     tasks.shutdown(Duration::from_secs(2)).await;
     drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_what_people_work_with_in_the_console() {
+    requires!(kube, browser);
+    let server = KubeServer::start().await;
+    let environment = vec![("KUBE", server.kubeconfig_path().display().to_string())];
+    steps("test/work.test.mjs", environment).await;
+    drop(server);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn now_names_who_holds_a_lock_and_who_waits_for_it() {
+    requires!(browser);
+    let tasks = Tasks::new("held lock");
+    let held = held_lock::serve(&tasks).await;
+    let environment = vec![
+        ("API", held.api.to_string()),
+        ("HOLD", held.hold.to_string()),
+        ("TOKEN", held.token.clone()),
+    ];
+    steps("test/held-lock.test.mjs", environment).await;
+    tasks.shutdown(Duration::from_secs(2)).await;
 }

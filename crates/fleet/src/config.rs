@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use objects::Selector;
 
+use crate::resources::usage_history::PrometheusService;
+
 #[derive(Clone, Debug)]
 pub struct FleetConfig {
     /// Kubeconfig files, as in `KUBECONFIG`: the first file that has a name wins. A file that does not
@@ -20,6 +22,8 @@ pub struct FleetConfig {
     pub local_imports: bool,
     /// Clusters on which users act under their own names, beside those whose object says so.
     pub impersonate: Vec<String>,
+    /// Where clusters have a Prometheus that knows what was used.
+    pub prometheus: Option<PrometheusService>,
     pub timing: Timing,
 }
 
@@ -72,6 +76,7 @@ impl Default for FleetConfig {
             namespace: "fairlead".to_owned(),
             local_imports: true,
             impersonate: Vec::new(),
+            prometheus: None,
             timing: Timing::default(),
         }
     }

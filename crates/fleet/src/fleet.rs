@@ -40,6 +40,7 @@ use crate::context::FleetContext;
 use crate::credentials::Access;
 use crate::dial::Step;
 use crate::error::Error;
+use crate::resources::usage_history::PrometheusService;
 use crate::resources::{LiveTables, TableKey, TableSubscription};
 use crate::source::{Offer, Offers, Sources, merge};
 use crate::view::{ClusterView, DesiredCluster, FleetView, Heartbeat, Source, State};
@@ -55,6 +56,7 @@ pub struct Fleet {
     tables: Arc<LiveTables>,
     /// Whether imports may name addresses of this machine.
     local_imports: bool,
+    prometheus: Option<Arc<PrometheusService>>,
 }
 
 /// The result of [`Fleet::test`].
@@ -79,11 +81,13 @@ impl Fleet {
         let namespace: Arc<str> = config.namespace.as_str().into();
         let context = FleetContext::new(config.timing, ledger, tasks.clone());
         let local_imports = config.local_imports;
+        let prometheus = config.prometheus.clone();
         let impersonate = config.impersonate.clone();
         let sources = Sources::start(config, &objects, &tasks).impersonating(impersonate);
         let disabled = disabled::watch(&objects, &namespace, &tasks);
         let mut fleet = Self::reconciled(context, sources, disabled, objects, namespace);
         fleet.local_imports = local_imports;
+        fleet.prometheus = prometheus.map(Arc::new);
         status::start(&fleet.published, &fleet.objects, &fleet.context.ledger, &tasks);
         fleet
     }
@@ -112,7 +116,12 @@ impl Fleet {
         let (published, context) = (Snapshot::default(), Arc::new(context));
         FleetReconciler::new(published.clone(), Arc::clone(&context), sources, disabled).start();
         let tables = Arc::default();
-        Self { published, context, objects, namespace, tables, local_imports: true }
+        Self { published, context, objects, namespace, tables, local_imports: true, prometheus: None }
+    }
+
+    /// Where clusters have a Prometheus, if that was said.
+    pub fn prometheus(&self) -> Option<&PrometheusService> {
+        self.prometheus.as_deref()
     }
 
     /// Returns the newest generation of the whole fleet.

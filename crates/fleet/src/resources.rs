@@ -9,7 +9,7 @@
 //!          table_all, search ──► fan ──► every chosen cluster at once
 //! change   apply (diff, dry run), edit, delete, scale, restart ──► Target;  cordon, uncordon, drain
 //!          rollout (revisions, rollback), cron (trigger, suspend)
-//! sum      overview, usage;  helm (releases, history, values, manifest, rollback)
+//! sum      overview, usage, usage_history;  helm (releases, history, values, manifest, rollback)
 //! stream   logs, log_tail, exec (shells: on a node, beside a pod's containers), forward ◄── backend (the pod behind a Service or a workload)
 //! ```
 //!
@@ -50,6 +50,7 @@ pub mod rollout;
 pub mod scale;
 pub mod shells;
 pub mod usage;
+pub mod usage_history;
 
 pub use describe::{Description, describe};
 pub use events::{About, Event, events};

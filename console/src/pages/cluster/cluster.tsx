@@ -14,6 +14,7 @@ import { clusterPage, explore, object } from "../../places";
 import { href } from "../../router";
 import type { PageProps } from "../../routes";
 import { cores, factKey, memory, Meter, Taints, useNodes, useUsage, type NodeFacts, type Usage } from "../../usage";
+import { Lazy } from "../object/lazy";
 import { ClusterMenu, TestDialog } from "../fleet/cluster";
 import "../fleet/fleet.css";
 import "./cluster.css";
@@ -23,6 +24,7 @@ const TABS: Tab[] = [
   { id: "overview", title: "Overview" },
   { id: "nodes", title: "Nodes" },
   { id: "events", title: "Events" },
+  { id: "usage", title: "Usage" },
   { id: "helm", title: "Helm releases" },
 ];
 
@@ -63,6 +65,7 @@ export default function ClusterPage({ params }: PageProps) {
           {tab === "overview" && <Overview key={name} name={name} />}
           {tab === "nodes" && <Nodes key={name} name={name} />}
           {tab === "events" && <EventsOf key={name} name={name} />}
+          {tab === "usage" && <div class="card"><div class="body"><Lazy key={name} load={() => import("../../usage-history")} props={{ cluster: name }} /></div></div>}
           {tab === "helm" && <Helm key={name} cluster={name} />}
         </>
       )}

@@ -63,6 +63,7 @@ export default function ObjectPage({ params }: PageProps) {
     ...(logs ? [{ id: "logs", title: "Logs", key: "l" }] : []),
     ...((isPod && (may.has("exec") || tab === "shell")) || (isNode && mayNodeShell) ? [{ id: "shell", title: "Shell", key: "s" }] : []),
     ...(isPod && may.has("exec") && may.has("update") ? [{ id: "debug", title: "Debug" }] : []),
+    ...(isPod ? [{ id: "usage", title: "Usage", key: "u" }] : []),
     ...(volumes ? [{ id: "volumes", title: "Volumes", key: "v" }] : []),
     ...(WITH_REVISIONS.includes(kind) ? [{ id: "revisions", title: "Revisions" }] : []),
     { id: "related", title: "Related", key: "r" },
@@ -91,6 +92,8 @@ export default function ObjectPage({ params }: PageProps) {
         return data ? <Lazy key={`${key} ${tab}`} load={() => import("./shell")} props={{ place, object: data, kind: isNode ? ("node" as const) : tab === "debug" ? ("debug" as const) : ("exec" as const) }} /> : <Loaded of={described}>{() => null}</Loaded>;
       case "pods":
         return data && pods ? <Lazy key={key} load={() => import("./pods")} props={{ place, selector: isNode ? null : selector }} /> : <Loaded of={described}>{() => null}</Loaded>;
+      case "usage":
+        return <div class="card"><div class="body"><Lazy key={key} load={() => import("../../usage-history")} props={{ cluster, namespace: place.namespace ?? null, pod: name }} /></div></div>;
       case "volumes":
         return <Loaded of={described}>{({ object: whole }) => <Volumes place={place} object={whole as KubeObject} />}</Loaded>;
       case "revisions":

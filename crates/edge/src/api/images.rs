@@ -9,8 +9,8 @@ use axum::Json;
 use axum::extract::{Path, Request as HttpRequest, State};
 use http::StatusCode;
 use jiff::Timestamp;
-use objects::kinds::ImageReport;
-use objects::{Expected, Id};
+use objects::kinds::{ImageReport, VulnerabilityException, VulnerabilityExceptionSpec};
+use objects::{Expected, Id, Within};
 use serde::{Deserialize, Serialize};
 use stallproof::snapshot::View;
 use utoipa::{IntoParams, ToSchema};
@@ -37,6 +37,8 @@ pub(crate) fn routes() -> Routes {
         .with(Route::read(), routes!(show))
         .with(Route::write(Verb::Create, REPORTS).body(LARGEST), routes!(import))
         .with(Route::write(Verb::Delete, REPORTS), routes!(delete))
+        .with(Route::read(), routes!(exceptions))
+        .with(Route::write(Verb::Delete, EXCEPTIONS), routes!(end_exception))
 }
 
 #[derive(Deserialize, IntoParams)]
@@ -253,6 +255,66 @@ async fn delete(
     caller.may_in_fleet(REPORTS, Verb::Delete)?;
     let id = Id::cluster(name.as_str());
     api.objects.delete::<ImageReport>(&id, Expected::Any, caller.deadline).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A vulnerability that does not count.
+#[derive(Serialize, ToSchema)]
+struct ListedException {
+    /// The name of the object that keeps it.
+    name: String,
+    /// The spec of a `VulnerabilityException`.
+    #[schema(value_type = Object)]
+    spec: VulnerabilityExceptionSpec,
+    /// Whether its time is over: then it takes nothing out.
+    ended: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct ExceptionList {
+    exceptions: Vec<ListedException>,
+}
+
+/// Vulnerabilities that do not count
+///
+/// What is written for them is handed in as reports are, with `POST /images/import`.
+#[utoipa::path(
+    get, path = "/images/exceptions", tag = "images",
+    responses((status = 200, description = "By name", body = ExceptionList))
+)]
+async fn exceptions(
+    State(api): State<Api>,
+    caller: Caller,
+) -> Result<Json<ExceptionList>, Problem> {
+    caller.may_in_fleet(EXCEPTIONS, Verb::List)?;
+    let within = Within::default();
+    let all = api.objects.list::<VulnerabilityException>(&within, caller.deadline).await?.items;
+    let now = Timestamp::now();
+    let mut exceptions: Vec<_> = all
+        .into_iter()
+        .map(|one| ListedException {
+            ended: one.spec.ends().is_some_and(|end| end <= now),
+            name: one.metadata.name.unwrap_or_default(),
+            spec: one.spec,
+        })
+        .collect();
+    exceptions.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Json(ExceptionList { exceptions }))
+}
+
+/// End an exception: the vulnerability counts again
+#[utoipa::path(
+    delete, path = "/images/exceptions/{name}", tag = "images",
+    responses((status = 204, description = "Gone"))
+)]
+async fn end_exception(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    caller.may_in_fleet(EXCEPTIONS, Verb::Delete)?;
+    let id = Id::cluster(name.as_str());
+    api.objects.delete::<VulnerabilityException>(&id, Expected::Any, caller.deadline).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

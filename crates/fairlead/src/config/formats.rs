@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
+use fleet::resources::usage_history::PrometheusService;
 use ipnet::{Ipv4Net, Ipv6Net};
 use objects::kinds::Subnet;
 
@@ -219,6 +220,14 @@ fn show_subnet(subnet: &Subnet) -> String {
 /// Text that `read` accepts.
 pub(super) fn text(expected: &str, read: fn(&str) -> Option<String>) -> Format<String> {
     Format::new(expected, read, String::clone)
+}
+
+pub(super) fn prometheus() -> Format<PrometheusService> {
+    Format::new(
+        "a Service as NAMESPACE/SERVICE:PORT, such as monitoring/prometheus:9090",
+        |text| text.parse().ok(),
+        ToString::to_string,
+    )
 }
 
 pub(super) fn namespace() -> Format<String> {

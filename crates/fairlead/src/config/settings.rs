@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use admission::FailurePolicy;
+use ::fleet::resources::usage_history::PrometheusService;
 use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
@@ -14,7 +15,7 @@ use policy::program::Denial;
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, log_level, namespace,
-    number, on_or_off, one_of, optional_file, plain, size, subnets, text, time, user, words,
+    number, on_or_off, one_of, optional_file, plain, prometheus, size, subnets, text, time, user, words,
 };
 use super::setting::{Setting, settings};
 use super::{
@@ -143,6 +144,11 @@ settings! {
             "names of clusters separated by commas", cluster
         ))]
         impersonate: Vec<String> = Vec::new(),
+
+        /// Service of the Prometheus that clusters have, for what was used before now; it is asked through
+        /// each cluster's API server. `none` asks nobody
+        #[setting("fleet.prometheus", "SERVICE", prometheus().or("none"))]
+        prometheus: Option<PrometheusService> = None,
     }
 }
 

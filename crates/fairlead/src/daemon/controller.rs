@@ -283,6 +283,7 @@ fn fleet_config(config: &Config) -> Result<FleetConfig, Failure> {
         namespace: config.fleet.namespace.clone(),
         local_imports: config.fleet.local_imports.unwrap_or(config.api.listen.is_loopback()),
         impersonate: config.fleet.impersonate.clone(),
+        prometheus: config.fleet.prometheus.clone(),
         ..FleetConfig::default()
     })
 }

@@ -21,6 +21,8 @@ use crate::error::Error;
 
 /// The page size of kubectl.
 const PAGE: u32 = 500;
+/// The first page of a list that is shown as it comes: as many as a screen has.
+const FIRST_PAGE: usize = 100;
 /// The default limit: so many rows are tens of megabytes.
 const MOST: u32 = 10_000;
 
@@ -144,10 +146,11 @@ pub(super) async fn every_page<F: ListFormat>(
     patience: Duration,
     mut take: impl FnMut(RawList<F::Item>) -> bool,
 ) -> Result<(), Error> {
-    let mut token = None;
+    let (mut token, mut most) = (None, FIRST_PAGE);
     loop {
         let deadline = Deadline::after(patience);
-        let page = fetch::<F>(connection, query, PAGE as usize, token, deadline).await?;
+        let page = fetch::<F>(connection, query, most, token, deadline).await?;
+        most = PAGE as usize;
         token = page.continue_token.clone();
         if !take(page) || token.is_none() {
             return Ok(());

@@ -93,3 +93,38 @@ async fn only_who_may_hands_reports_in() {
     assert_eq!(reads(scanner.clone(), "/images").await.code(), "forbidden");
     assert_eq!(reads(scanner, "/images/show?image=x").await.code(), "forbidden");
 }
+
+#[tokio::test]
+async fn an_exception_takes_a_finding_out_is_listed_and_ends() {
+    let world = TestApi::new().ready().await;
+    let report = trivy("2026-01-02T00:00:00Z", &["CVE-1", "CVE-2"]);
+    assert_eq!(world.ask(Method::POST, "/images/import", report).await.status, 200);
+    let exception = |name: &str, until: &str| {
+        json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "VulnerabilityException",
+            "metadata": {"name": name},
+            "spec": {"name": "CVE-1", "images": [CART], "reason": "not reached", "until": until}})
+    };
+    for (name, until) in [("lasting", "2999-01-01T00:00:00Z"), ("over", "2020-01-01T00:00:00Z")] {
+        let taken = world.ask(Method::POST, "/images/import", exception(name, until)).await;
+        assert_eq!(taken.status, 200, "{}", taken.text);
+    }
+    let path = format!("/images/show?image={CART}");
+    let excepted = |answer: &Value, wanted: bool| {
+        let found = &answer["records"][0]["vulnerabilities"];
+        found[0]["excepted"] == wanted && found[1]["excepted"] == false
+    };
+    until(&world, &path, |answer| excepted(answer, true)).await;
+    let listed = world.ask(Method::GET, "/images/exceptions", Value::Null).await.json();
+    let of = |at: usize| (&listed["exceptions"][at]["name"], &listed["exceptions"][at]["ended"]);
+    assert_eq!((of(0), of(1)), ((&json!("lasting"), &json!(false)), (&json!("over"), &json!(true))));
+    assert_eq!(listed["exceptions"][0]["spec"]["reason"], "not reached");
+
+    let reader = world.somebody("ann", &[["-", "-", "imagereports.fairlead.dev", "*"]]).await;
+    let forbidden = world.ask_as(&reader, Method::GET, "/images/exceptions", Value::Null).await;
+    assert_eq!(forbidden.code(), "forbidden", "{}", forbidden.text);
+    let path_of = "/images/exceptions/lasting";
+    let forbidden = world.ask_as(&reader, Method::DELETE, path_of, Value::Null).await;
+    assert_eq!(forbidden.code(), "forbidden", "{}", forbidden.text);
+    assert_eq!(world.ask(Method::DELETE, path_of, Value::Null).await.status, 204);
+    until(&world, &path, |answer| excepted(answer, false)).await;
+}
