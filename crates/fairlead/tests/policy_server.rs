@@ -292,7 +292,7 @@ async fn counts_and_bypasses_are_told(stage: &Stage, a: &Agent) {
     a.client.enforced(&[], &[], false, soon()).await.unwrap();
     stage.until(&status, |it| it["nodes"][0]["state"] == "applied");
     // Of its own node alone.
-    let joined = stage.join("node-b", 9).await;
+    let joined = stage.join("node-c", 1).await;
     let forged = a.client.with_agent_of(&joined).enforced(&[], &[], true, soon()).await;
     assert!(matches!(forged, Err(ClientError::Denied(_))), "{forged:?}");
 }
