@@ -270,8 +270,7 @@ impl Telling {
 
     async fn tell(&mut self, client: &Client) -> Result<(), ClientError> {
         let unusable = |error| ClientError::Over(sentence(&error));
-        let counters =
-            self.enforcement.counters(Deadline::after(ASK)).await.map_err(unusable)?;
+        let counters = self.enforcement.counters(Deadline::after(ASK)).await.map_err(unusable)?;
         let uncovered = self.enforcement.status().read(|status| status.uncovered.clone());
         let anew = self.told.is_none();
         let told = self.told.take().unwrap_or_default();

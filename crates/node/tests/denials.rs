@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ground::{Ground, NODE, NODE_V4, NODE_V6, PATIENCE, Servers, raw, udp};
-use node::enforcement::{PodNetwork, 
-    self, Denial, DenySettings, Enforcement, EnforcerSettings, Settings as Enforced,
+use node::enforcement::{
+    self, Denial, DenySettings, Enforcement, EnforcerSettings, PodNetwork, Settings as Enforced,
 };
 use objects::kinds::GroupMode;
 use policy::cluster::{Key, Node};

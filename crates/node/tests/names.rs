@@ -13,7 +13,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use ground::{Ground, Host, NODE, PATIENCE, Servers};
-use node::enforcement::{PodNetwork, self, Enforcement, EnforcerSettings, Settings as Enforced};
+use node::enforcement::{self, Enforcement, EnforcerSettings, PodNetwork, Settings as Enforced};
 use policy::cluster::Key;
 use policy::compile::{Change, Compiler};
 use policy::program::{Delta, PolicyKind, TierKind};

@@ -66,8 +66,8 @@ pub(super) fn applied(asked: proto::AppliedRequest) -> Applied {
 /// What an agent says of how its node enforces its program.
 pub(super) fn enforced(asked: &proto::EnforcedRequest) -> Result<Enforced, Status> {
     let short = |reason: &String| reason.chars().take(EXPLANATION).collect();
-    let totals = totals_in(&asked.totals)
-        .map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
+    let totals =
+        totals_in(&asked.totals).map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
     let uncovered = asked.uncovered.iter().take(REASONS).map(short).collect();
     Ok(Enforced { uncovered, totals, anew: asked.anew })
 }

@@ -427,7 +427,8 @@ fn wiring(with_policies: bool) -> (f64, f64) {
 fn main() -> ExitCode {
     kernel::descriptors::raise_limit();
     let named: Vec<String> = std::env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
-    let runs = |part: &str| named.is_empty() || named.iter().any(|name| part.contains(name.as_str()));
+    let runs =
+        |part: &str| named.is_empty() || named.iter().any(|name| part.contains(name.as_str()));
     let mut ground = Ground::new();
     ground.add(Key::new("a", "web"), 1, &[("app", "web")], true);
     ground.add(Key::new("a", "db"), 2, &[("app", "db")], true);
@@ -435,8 +436,9 @@ fn main() -> ExitCode {
     let many = Rules::Policies(10_000);
 
     if runs("packet") {
-        let measured =
-            |rules: &Rules| in_turn(PAIRS, |other| packet(&ground, if other { rules } else { &many }), |it| *it);
+        let measured = |rules: &Rules| {
+            in_turn(PAIRS, |other| packet(&ground, if other { rules } else { &many }), |it| *it)
+        };
         let [ours, none] = measured(&Rules::Nothing);
         table.row("forwarded packet, policies over 10,000 pods", "ns", ours, &[("no rules", none)]);
         table.must("at most 1.25 × no rules", ours <= 1.25 * none);

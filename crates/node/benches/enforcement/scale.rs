@@ -111,7 +111,10 @@ pub(crate) fn rows(ground: &Ground, table: &mut Table) {
         })
         .collect();
     let (all, most) = (sizes.iter().sum::<usize>(), sizes.iter().max().copied().unwrap_or(0));
-    eprintln!("a pod that comes: {} nodes are told, {all} bytes in all, {most} at most", sizes.len());
+    eprintln!(
+        "a pod that comes: {} nodes are told, {all} bytes in all, {most} at most",
+        sizes.len()
+    );
     let anew = [("all made anew", compiled * 1e9)];
     table.row("the same: a pod that comes, programs changed", "ns", changed * 1e9, &anew);
     let each = all as f64 / sizes.len().max(1) as f64;
@@ -129,7 +132,10 @@ pub(crate) fn rows(ground: &Ground, table: &mut Table) {
         let program = policy::program::Program::clone(&own);
         let enforcer = Enforcer::start(datapath, settings, Some(program), []).unwrap();
         let took = began.elapsed().as_secs_f64();
-        eprintln!("{elements} elements; the agent has {} bytes more", resident().saturating_sub(before));
+        eprintln!(
+            "{elements} elements; the agent has {} bytes more",
+            resident().saturating_sub(before)
+        );
         drop(enforcer);
         NftDatapath::remove().unwrap();
         took

@@ -14,8 +14,7 @@ fn program() -> (Arc<Program>, [CounterId; 2]) {
     let tiers = vec![Tier { kind: TierKind::NetworkPolicy, rules: vec![accept, deny] }];
     let chain = Chain { direction: Direction::Ingress, tiers };
     let counters: Vec<_> = chain.counters().collect();
-    let program =
-        Program { chains: [(chain.id(), Arc::new(chain))].into(), ..Program::default() };
+    let program = Program { chains: [(chain.id(), Arc::new(chain))].into(), ..Program::default() };
     (Arc::new(program), [counters[0], counters[1]])
 }
 
