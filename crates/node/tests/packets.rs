@@ -168,7 +168,14 @@ fn features() -> Vec<(&'static str, Vec<Change>)> {
                 network_policy(
                     "c/range",
                     "app=db",
-                    Some(vec![accept(everyone(), vec![ports("tcp/8000-8085"), ports("tcp/81")])]),
+                    Some(vec![accept(everyone(), vec![ports("tcp/8000-8089"), ports("tcp/81")])]),
+                    None,
+                ),
+                // A range by itself is compared, several are looked up; both end beside ports that are tried.
+                network_policy(
+                    "c/one-range",
+                    "app=web",
+                    Some(vec![accept(everyone(), vec![ports("tcp/81-8089")])]),
                     None,
                 ),
                 network_policy(
