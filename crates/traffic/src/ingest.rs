@@ -22,6 +22,7 @@ mod acks;
 mod active;
 mod agent_policy;
 mod checkpoints;
+mod compare;
 mod facts;
 mod follow;
 mod inventory;
@@ -50,6 +51,7 @@ use tokio::sync::oneshot;
 
 pub use active::ActiveIngest;
 pub use agent_policy::{AgentGroup, AgentPolicy, AgentRule};
+pub use compare::{Comparison, Difference, Proposal};
 pub use inventory::Inventory;
 pub use learner::LearnedView;
 pub use policy::{WrittenRule, WrittenRules};

@@ -48,7 +48,8 @@ impl FrozenTable {
             if pair.client == NONE {
                 continue;
             }
-            let before = earlier.pairs.checked(place).filter(|old| self.is_same(earlier, pair, old));
+            let before =
+                earlier.pairs.checked(place).filter(|old| self.is_same(earlier, pair, old));
             let old = before.map_or(Totals::ZERO, |old| old.totals);
             let mut rest = pair.totals.growth(old);
             if rest.is_zero() {

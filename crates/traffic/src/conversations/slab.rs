@@ -93,7 +93,9 @@ impl<T> Frozen<T> {
         };
         let chunks = self.chunks.iter().enumerate().filter(move |(number, _)| !same(*number));
         let places = chunks.flat_map(|(number, chunk)| {
-            (0_u32..).zip(chunk.iter()).map(move |(place, it)| ((number * CHUNK) as u32 + place, it))
+            (0_u32..)
+                .zip(chunk.iter())
+                .map(move |(place, it)| ((number * CHUNK) as u32 + place, it))
         });
         places.filter(|(place, _)| *place < self.used)
     }

@@ -112,7 +112,8 @@ impl HistoryFiles {
         for entry in entries {
             let entry = entry?;
             let name = entry.file_name();
-            let from = name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.strip_suffix('.'));
+            let from =
+                name.to_str().and_then(|name| name.strip_suffix(EXTENSION)?.strip_suffix('.'));
             let Some(from) = from.and_then(|from| from.parse().ok()) else { continue };
             // One that was just removed has no size any more.
             let bytes = entry.metadata().map_or(0, |file| file.len());

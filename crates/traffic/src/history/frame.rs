@@ -116,7 +116,8 @@ impl Frame {
         }
         let (from, until) = (Moment(input.number()?), Moment(input.number()?));
         let count = input.count()?;
-        let ends = (0..count).map(|_| load_end(input)?.ok_or(Torn)).collect::<Result<Vec<_>, _>>()?;
+        let ends =
+            (0..count).map(|_| load_end(input)?.ok_or(Torn)).collect::<Result<Vec<_>, _>>()?;
         let count = input.count()?;
         let names = (0..count)
             .map(|_| input.text().map(Arc::<str>::from))

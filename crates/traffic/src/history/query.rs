@@ -96,9 +96,10 @@ impl HistoryQuery {
             && self
                 .verdict
                 .is_none_or(|wanted| line.verdict.is_some_and(|it| VerdictFilter::of(it) == wanted))
-            && self.namespace.as_ref().is_none_or(|wanted| {
-                either(&|end| end.endpoint.namespace() == Some(wanted))
-            })
+            && self
+                .namespace
+                .as_ref()
+                .is_none_or(|wanted| either(&|end| end.endpoint.namespace() == Some(wanted)))
             && (!self.external || either(&|end| matches!(*end.endpoint, Endpoint::External { .. })))
             && self.group.as_ref().is_none_or(|group| either(&|end| group.has(groups, end)))
             && self.end.as_ref().is_none_or(|wanted| either(&|end| wanted.is(end)))

@@ -42,7 +42,10 @@ fn what_was_said_when_is_found_across_segments() {
     assert_eq!(read(&files, 0, 1000), (1..200).collect::<Vec<_>>());
     let some = read(&files, 100, 101);
     // A frame that begins later may tell of it too.
-    assert!(some.first() == Some(&99) && some.contains(&100) && some.last() < Some(&120), "{some:?}");
+    assert!(
+        some.first() == Some(&99) && some.contains(&100) && some.last() < Some(&120),
+        "{some:?}"
+    );
     // Page by page it is the same.
     let (mut paged, mut after) = (Vec::new(), None);
     loop {

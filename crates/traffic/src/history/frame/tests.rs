@@ -20,7 +20,13 @@ pub(in crate::history) fn outside(number: u8) -> End {
     End { endpoint, address: IpAddr::from([192, 0, 2, number]) }
 }
 
-pub(in crate::history) fn line(client: End, server: End, port: u16, bytes: u64, at: u64) -> HistoryLine {
+pub(in crate::history) fn line(
+    client: End,
+    server: End,
+    port: u16,
+    bytes: u64,
+    at: u64,
+) -> HistoryLine {
     HistoryLine {
         client,
         server,
@@ -62,7 +68,8 @@ fn what_was_there_before_begins_with_its_frame_and_much_is_split() {
     let [frame] = &Frame::split(from, until, vec![old, grown])[..] else { panic!() };
     let begun: Vec<_> = frame.lines.iter().map(|line| line.first).collect();
     assert_eq!(begun, [Moment(30_000), from]);
-    let many = vec![growth(line(end("web1", 1), end("db", 2), 1, 1, 61_000), false); MOST_LINES + 1];
+    let many =
+        vec![growth(line(end("web1", 1), end("db", 2), 1, 1, 61_000), false); MOST_LINES + 1];
     let frames = Frame::split(from, until, many);
     assert_eq!(frames.iter().map(|it| it.lines.len()).collect::<Vec<_>>(), [MOST_LINES, 1]);
     assert_eq!(Frame::split(from, until, Vec::new()), []);

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;
+use crate::history::HistoryFiles;
 
 #[tokio::test]
 async fn what_was_durable_is_known_after_a_kill_and_the_rest_is_sent_again() {
@@ -114,4 +115,43 @@ async fn a_shard_that_panics_ends_the_term_and_the_next_goes_on_from_the_checkpo
     let controller = Controller::start(&settings.dir, 2).await;
     assert_eq!(controller.ingest.epoch(), ingest.epoch());
     controller.until_bytes(100).await;
+}
+
+#[tokio::test]
+async fn history_has_what_each_term_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let active = ActiveIngest::default();
+    let all = Tasks::new("process");
+    let mut settings = Settings { shards: 2, ..Settings::new(dir.path().join("guard")) };
+    settings.history.every = Duration::from_millis(50);
+    let files = HistoryFiles::new(settings.history.clone());
+    let recorded = || {
+        let (mut lines, mut bytes) = (0, 0);
+        let everything = (Moment(0), Moment(u64::MAX));
+        let read = files.read(everything, None, |frame| {
+            lines += frame.lines.len();
+            bytes += frame.lines.iter().map(|line| line.totals.bytes).sum::<u64>();
+            true
+        });
+        read.map(|_| (lines, bytes)).unwrap()
+    };
+    for term in 1..=3_u64 {
+        let tasks = all.child("leading");
+        let mut changes = active.changes();
+        let hold = active.clone().hold(settings.clone(), Ledger::default(), tasks.clone(), |_| {});
+        let held = tasks.spawn("guard", hold);
+        soon().bound(changes.changed()).await.unwrap();
+        let ingest = active.ingest().expect("taken");
+        let seen = report(term, vec![record(1, 2, 80, 100 * term)]);
+        offer(&ingest, &seen, soon(), &Ledger::default()).await.unwrap();
+        let patience = soon();
+        while recorded().1 < 100 * term {
+            assert!(!patience.has_passed(), "{:?} in term {term}", recorded());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tasks.stop("the term is over");
+        soon().bound(held).await.unwrap().unwrap();
+        tasks.shutdown(Duration::from_secs(30)).await;
+        assert_eq!(recorded(), (usize::try_from(term).unwrap(), 100 * term), "once each");
+    }
 }

@@ -95,7 +95,9 @@ fn what_both_agents_of_a_conversation_tell_is_all_kept_and_counted_once() {
     assert_eq!((kept, totals), (WORKLOADS * OTHERS, everything));
     // Clients' agents told of what servers' agents count: once each, where the two are not the same.
     let apart = (0..WORKLOADS)
-        .flat_map(|client| (1..=OTHERS).map(move |other| (client, (client + 7 * other) % WORKLOADS)))
+        .flat_map(|client| {
+            (1..=OTHERS).map(move |other| (client, (client + 7 * other) % WORKLOADS))
+        })
         .filter(|(client, server)| node_of(*client) != node_of(*server));
     assert_eq!(left_out, apart.count());
 }
@@ -103,7 +105,9 @@ fn what_both_agents_of_a_conversation_tell_is_all_kept_and_counted_once() {
 #[test]
 fn what_only_the_clients_agent_tells_is_left_to_the_servers_agent_while_that_one_is_there() {
     let near: Vec<_> = (0..WORKLOADS)
-        .flat_map(|client| talk(client).zip(1..).map(move |(record, other)| (client, other, record)))
+        .flat_map(|client| {
+            talk(client).zip(1..).map(move |(record, other)| (client, other, record))
+        })
         .filter(|(client, other, _)| node_of(*client) == node_of((client + 7 * other) % WORKLOADS))
         .map(|(_, _, record)| record)
         .collect();
