@@ -12,5 +12,6 @@ pub(crate) mod observe;
 mod policies;
 pub(crate) mod process;
 mod programs;
+mod signatures;
 pub(crate) mod store;
 pub(crate) mod traffic;

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// A DNS label: what Kubernetes calls a namespace.
 pub(crate) fn label(text: &str) -> Option<String> {
     let fits = (1..=63).contains(&text.len())
@@ -57,6 +59,18 @@ pub(crate) fn time(text: &str, least: &str, most: &str) -> Option<Duration> {
 /// How far back a list goes: `10m`, `24h`. A time that lies before all time is a slip of the hand.
 pub(crate) fn since(text: &str) -> Result<Duration, String> {
     time(text, "1s", "87600h").ok_or_else(|| "expected a time such as 10m, 24h".to_owned())
+}
+
+/// A moment in the past: `20h` ago, RFC 3339, or a date and time of this machine's time zone.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    let local = || {
+        let at = text.parse::<jiff::civil::DateTime>().ok()?;
+        Some(at.to_zoned(jiff::tz::TimeZone::system()).ok()?.timestamp())
+    };
+    let ago = time(text, "0s", "87600h").map(|ago| Timestamp::now() - ago);
+    let moment = ago.or_else(|| text.parse().ok()).or_else(local);
+    let expected = "expected a moment such as 20h (ago), 2026-01-31T15:00, 2026-01-31T15:00:00Z";
+    moment.ok_or_else(|| expected.to_owned())
 }
 
 pub(crate) fn show_time(time: Duration) -> String {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use objects::Objects;
 use running::{PATIENCE, Up};
-use serde_json::Value;
+use serde_json::{Value, json};
 use stallproof::{Deadline, Ledger, Tasks};
 use traffic::conversations::{LocalWorkload, Moment, Protocol, Record, Report, Totals};
 use traffic::ingest::{ActiveIngest, ReportSink, Settings};
@@ -32,6 +32,17 @@ spec:
   mode: protect
   criteria: [{key: address, op: '=', value: 192.0.2.0/24}]
 ";
+
+/// As NeuVector exports it: nobody outside may reach a container.
+const DENIES: &str = r#"
+apiVersion: neuvector.com/v1
+kind: NvClusterSecurityRule
+metadata: {name: containers}
+spec:
+  target: {policymode: Monitor, selector: {name: containers, criteria: []}}
+  ingress:
+  - {selector: {name: external, criteria: []}, applications: [any], ports: any, action: deny, name: no, priority: 0}
+"#;
 
 fn record(client: [u8; 4], server: [u8; 4], port: u16, bytes: u64) -> Record {
     Record {
@@ -74,12 +85,14 @@ async fn count(data: &Path) {
     let report = Report { agent, incarnation: 1, sequence: 1, records, ..Report::default() };
     let op = Ledger::default().begin("report", "node-1", "node-1");
     ingest.offer(&report, |_| true, soon, &op).await.unwrap();
-    while ingest.learned().rules.len() < 2 {
+    let published = || ingest.view().conversations(|_| true, Moment(0)).count();
+    while ingest.learned().rules.len() < 2 || published() < 2 {
         assert!(!soon.has_passed());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     tasks.stop("the term is over");
     soon.bound(term).await.unwrap().unwrap();
+    tasks.shutdown(PATIENCE).await;
 }
 
 fn names(answer: &Value, list: &str) -> Vec<String> {
@@ -110,6 +123,28 @@ fn the_command_line_shows_conversations_and_writes_groups_and_rules() {
     assert!(page.err.contains("1 of 2") && page.err.contains("--continue"), "{page:?}");
     let graph = up.fairlead(&["conversations", "--graph", "namespace"]);
     assert!(graph.out.contains("external") && graph.out.contains("CONVERSATIONS"), "{graph:?}");
+    // The past, which the term before left on disk.
+    let past = ["conversations", "--since", "1h", "--until", "0s"];
+    let before = up.fairlead(&[&past[..], &["-o", "json"]].concat()).json();
+    assert_eq!(
+        (&before["matched"], &before["totals"]["bytes"]),
+        (&json!(2), &json!(4070)),
+        "{before}"
+    );
+    let with = up.fairlead(&[&past[..], &["--end", "192.0.2.7"]].concat());
+    assert!(with.out.contains("tcp/443 (https)") && !with.out.contains("5432"), "{with:?}");
+    let nobody = up.fairlead(&["conversations", "--at", "1000h"]);
+    assert!(nobody.code == 0 && nobody.err.contains("history is kept since"), "{nobody:?}");
+    let exported = up.fairlead(&["conversations", "--export", "jsonl"]);
+    assert_eq!((exported.code, exported.out.lines().count()), (0, 2), "{exported:?}");
+    let live = up.fairlead(&["conversations", "--end", "192.0.2.7"]);
+    assert!(live.code == 2 && live.err.contains("--at"), "{live:?}");
+
+    // What an import would change of it, without a write.
+    let diff = up.fairlead_with(&["guard", "import", "-", "--diff"], DENIES);
+    assert!(diff.code == 1 && diff.out.contains("violates"), "{diff:?}");
+    assert!(diff.err.contains("2 conversations were judged by both"), "{diff:?}");
+
     let wrong = up.fairlead(&["conversations", "--group", "No Such"]);
     assert!(wrong.code == 2 && wrong.err.contains("is no group"), "{wrong:?}");
 
@@ -152,10 +187,12 @@ fn the_command_line_shows_conversations_and_writes_groups_and_rules() {
     let verdict = up.fairlead(&["conversations", "--verdict", "violates", "-o", "json"]).json();
     assert_eq!(verdict["conversations"][0]["rule"], "nothing-from-outside");
 
-    // What was written is there after a kill, and so is what was counted.
+    // What was written is there after a kill, and so is what was counted, and when.
     up.kill();
     let up = Up::start(&data, "none");
     up.wait_for("/guard/conversations", |it| it["matched"] == 2);
+    let after = up.fairlead(&[&past[..], &["-o", "json"]].concat()).json();
+    assert_eq!(after["totals"], before["totals"]);
     up.wait_for("/guard/rules", |it| names(it, "rules").len() == 3);
     for name in learned.iter().map(String::as_str).chain(["nothing-from-outside"]) {
         let deleted = up.fairlead(&["rules", "delete", name]);

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod http;
+mod controllers;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -10,6 +10,11 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use controllers::{Controller, create, eventually, http, prepared};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use objects::kinds::ImageReport;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tempfile::TempDir;
@@ -137,6 +142,23 @@ impl DockerRegistry {
     }
 }
 
+impl DockerRegistry {
+    /// Puts a signature where cosign does: the payload is a layer, the signature an annotation.
+    fn sign(&self, vectors: &Value) {
+        let mut layer = self.blob(vectors["payload"].as_str().unwrap());
+        layer["mediaType"] = json!("application/vnd.dev.cosign.simplesigning.v1+json");
+        layer["annotations"] = json!({
+            "dev.cosignproject.cosign/signature": vectors["keypair"]["p256"]["signature"],
+            "dev.sigstore.cosign/bundle": vectors["keypairBundle"].to_string(),
+        });
+        let config = self.blob("{}");
+        let manifest =
+            json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
+        let tag = vectors["digest"].as_str().unwrap().replace(':', "-");
+        self.manifest(&format!("{tag}.sig"), &manifest);
+    }
+}
+
 impl Drop for DockerRegistry {
     fn drop(&mut self) {
         let _ = self.process.kill();
@@ -163,18 +185,8 @@ fn signatures_are_read_from_the_registry() {
     let (code, said) = case.verify(&image, by_key);
     assert!(code == 1 && said.contains("no signature"), "{code} {said}");
 
-    // cosign's tag: the payload is a layer, the signature an annotation.
-    let mut layer = registry.blob(vectors["payload"].as_str().unwrap());
-    layer["mediaType"] = json!("application/vnd.dev.cosign.simplesigning.v1+json");
-    layer["annotations"] = json!({
-        "dev.cosignproject.cosign/signature": vectors["keypair"]["p256"]["signature"],
-        "dev.sigstore.cosign/bundle": vectors["keypairBundle"].to_string(),
-    });
-    let config = registry.blob("{}");
     let tag = signed.replace(':', "-");
-    let manifest =
-        json!({"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": [layer]});
-    registry.manifest(&format!("{tag}.sig"), &manifest);
+    registry.sign(&vectors);
     let (code, said) = case.verify(&image, by_key);
     assert_eq!(code, 0, "{said}");
     let (code, said) = case.verify(&image, "--plain-http --key foreign.pub");
@@ -196,4 +208,58 @@ fn signatures_are_read_from_the_registry() {
     assert_eq!(code, 0, "{said}");
     let (code, said) = case.verify(&format!("{}/web/other:1", registry.address), by_key);
     assert!(code == 2 && said.contains("there is no web/other:1"), "{code} {said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn on_kube_a_controller_reads_signatures_of_what_runs_from_registries_that_are_named() {
+    testkit::requires!(docker_registry);
+    testkit::requires!(kube);
+    let (case, vectors) = Case::new();
+    let (registry, unnamed) = (DockerRegistry::start(), DockerRegistry::start());
+    registry.sign(&vectors);
+    unnamed.sign(&vectors);
+    let server = prepared().await;
+    let client = server.client().await;
+    create(&Api::<Namespace>::all(client.clone()), json!({"metadata": {"name": "shop"}})).await;
+    let pods = Api::<Pod>::namespaced(client.clone(), "shop");
+    let signed = vectors["digest"].as_str().unwrap();
+    let image = format!("{}/web/cart@{signed}", registry.address);
+    let strange = format!("{}/web/cart@sha256:{}", unnamed.address, "0".repeat(64));
+    for (name, image) in [("cart", &image), ("strange", &strange)] {
+        let container = json!({"name": "c", "image": "web/cart:1"});
+        create(&pods, json!({"metadata": {"name": name}, "spec": {"containers": [container]}}))
+            .await;
+        let status = json!({"name": "c", "image": "web/cart:1", "imageID": image, "ready": true,
+                            "restartCount": 0});
+        let status = json!({"status": {"phase": "Running", "containerStatuses": [status]}});
+        pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+    let named = format!("--admission-registries=http://{}", registry.address);
+    let address = "127.77.0.3";
+    let port = TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port();
+    let controller =
+        Controller::start_with(&server.kubeconfig_path(), case.0.path(), address, port, &[&named]);
+    eventually("it is ready", async || {
+        (controller.readyz().0 == 200 && controller.ca().exists()).then_some(())
+    })
+    .await;
+    let verifier = json!({"name": "release", "publicKey": vectors["keypair"]["p256"]["publicKey"]});
+    let root = json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": "ImageTrustRoot",
+        "metadata": {"name": "ours"},
+        "spec": {"rootlessKeypairsOnly": true, "verifiers": [verifier]}});
+    fs::write(case.path("root.json"), root.to_string()).unwrap();
+    let file = case.path("root.json");
+    let (code, out, err) = controller.fairlead(&["images", "import", file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{out}{err}");
+
+    let shown = eventually("the signature was read, and verified", async || {
+        let (_, out, _) = controller.fairlead(&["images", "show", &image, "-o", "json"]);
+        let shown: Value = serde_json::from_str(&out).ok()?;
+        shown["records"].to_string().contains("ours/release").then_some(shown)
+    })
+    .await;
+    assert_eq!(shown["known"], true, "{shown}");
+    // One object for one signature, and nothing of a registry that nobody named.
+    let reports = Api::<ImageReport>::all(client).list(&ListParams::default()).await.unwrap();
+    assert_eq!(reports.items.len(), 1, "{:?}", reports.items);
 }

@@ -17,7 +17,7 @@ const COLUMNS: TableColumn<ConversationLine>[] = [
   { id: "client", title: "Client", width: "minmax(180px, 1.6fr)", cell: ({ client }) => <End end={client} /> },
   { id: "server", title: "Server", width: "minmax(180px, 1.6fr)", cell: ({ server }) => <End end={server} /> },
   { id: "port", title: "Port", width: "110px", cell: (one) => (one.folded ? <span class="faint" title="These are older: only their sums are kept">folded</span> : port(one.protocol, one.port)) },
-  { id: "application", title: "Application", width: "minmax(90px, .6fr)", cell: ({ application }) => application },
+  { id: "application", title: "Application", width: "minmax(90px, .6fr)", cell: ({ application, applicationBy }) => (application && applicationBy === "port" ? `(${application})` : application) },
   { id: "verdict", title: "Verdict", width: "minmax(110px, .8fr)", cell: ({ verdict, rule }) => verdict && <span class={`tag ${verdictTone(verdict)}`} title={rule ? `rule ${rule}` : "no rule speaks of it"}>{verdict}</span> },
   { id: "sessions", title: "Sessions", width: "90px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
   { id: "bytes", title: "Bytes", width: "90px", end: true, cell: (one) => bytes(one.bytes) },

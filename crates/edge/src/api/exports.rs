@@ -1,4 +1,4 @@
-//! Audits as JSON lines: every line, the oldest first, part by part, of all replicas.
+//! Audits and history as JSON lines: every line, the oldest first, part by part, of all replicas.
 //!
 //! Contract: a part has a bounded number of lines and bytes, and is read when the connection has taken the one
 //! before. What this replica has comes first, then what each of the others has. An export that breaks off
@@ -6,6 +6,7 @@
 //! its last line, `{"missing": […]}`.
 
 use std::io;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,6 @@ use http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use stallproof::Deadline;
-use stallproof::line_log::LogPosition;
 
 use super::leader::has_pass;
 use super::replicas::{self, MissingReplica, Replica, ReplicaQuery, Replicas};
@@ -38,14 +38,20 @@ pub(crate) struct ExportPart {
 }
 
 impl ExportPart {
-    pub(crate) fn new<T: Serialize>(lines: Vec<T>, next: Option<LogPosition>) -> Self {
+    pub(crate) fn new<T: Serialize>(lines: Vec<T>, next: Option<impl ToString>) -> Self {
         let written = |line: T| serde_json::to_value(line).unwrap_or_default();
         let lines = lines.into_iter().map(written).collect();
         Self { lines, next: next.map(|next| next.to_string()) }
     }
 }
 
-type Own = dyn Fn(Option<LogPosition>, Deadline) -> BoxFuture<'static, Result<ExportPart, Problem>>
+/// Where a part begins, as the one before said it.
+pub(crate) fn place<P: FromStr>(after: Option<&str>) -> Result<Option<P>, Problem> {
+    let place = after.map(str::parse).transpose();
+    place.map_err(|_| Problem::invalid("after is no place that a part before ended at"))
+}
+
+type Own = dyn Fn(Option<String>, Deadline) -> BoxFuture<'static, Result<ExportPart, Problem>>
     + Send
     + Sync;
 
@@ -86,9 +92,7 @@ pub(crate) async fn answer(
 
 impl Export {
     async fn part(&self, after: Option<&str>, deadline: Deadline) -> Result<ExportPart, Problem> {
-        let after = after.map(str::parse).transpose();
-        let after = after.map_err(|_| Problem::invalid("after is no place of this audit"))?;
-        (self.own)(after, deadline).await
+        (self.own)(after.map(str::to_owned), deadline).await
     }
 
     fn question(&self, after: Option<&String>) -> ReplicaQuery<'static> {

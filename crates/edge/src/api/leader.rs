@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Contract:
-//! - Reads alone, and one hop: a request that came with a pass goes no further.
+//! - Reads alone, and one hop: a request that came with a pass goes no further. A stream of a replica that
+//!   does not lead asks the leader again and again ([`LeaderPoll`]).
 //! - A pass names the user, this very request and a time some seconds ahead, under a key that only replicas
 //!   have. The leader decides by the user's permissions, as it knows them.
 //! - The leader has to show a certificate of the API's authority before it is told anything.
@@ -30,6 +31,7 @@ use objects::Leadership;
 use pki::Certificates;
 use pki::agents::Authority;
 use rustls::pki_types::ServerName;
+use serde_json::Value;
 use stallproof::{Deadline, Snapshot, Tasks};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -194,6 +196,55 @@ pub(crate) fn request(api: &Api, who: &Identity, request: &Request) -> Option<Le
     let bundle = reach.certificates.bundle()?;
     let request = reach.request(&api.access.name_for_replica(who), request, address)?;
     Some(LeaderRequest { other, address, bundle, reach, request })
+}
+
+/// Asks the leader again and again, for streams of replicas that do not lead.
+#[derive(Clone)]
+pub(crate) struct LeaderPoll {
+    api: Api,
+    who: Identity,
+    /// Whom it began with: what another one counts is numbered otherwise.
+    holder: String,
+}
+
+impl LeaderPoll {
+    /// None where this replica answers by itself, and where the leader cannot be asked.
+    pub(crate) fn begin(api: &Api, who: &Identity) -> Option<Self> {
+        let route = api.leader.as_ref().filter(|route| route.reach.is_some())?;
+        let holder = route.other().filter(|other| other.address.is_some())?.to_string();
+        Some(Self { api: api.clone(), who: who.clone(), holder })
+    }
+
+    /// Whether the one that it began with still leads.
+    pub(crate) fn is_same(&self) -> bool {
+        let other = self.api.leader.as_ref().and_then(LeaderRoute::other);
+        other.is_some_and(|other| other.to_string() == self.holder)
+    }
+
+    /// The leader's answer to a GET below the API's base.
+    pub(crate) async fn ask(&self, path: &str, deadline: Deadline) -> Result<Value, Problem> {
+        let Self { api, who, .. } = self;
+        let request = || {
+            let route = api.leader.as_ref()?;
+            let (reach, other) = (route.reach.clone()?, route.other()?);
+            let address = SocketAddr::new(other.address?, reach.port);
+            let bundle = reach.certificates.bundle()?;
+            let uri = Uri::try_from(path).ok()?;
+            let request = reach.question(&api.access.name_for_replica(who), &uri, address)?;
+            Some(LeaderRequest { other, address, bundle, reach, request })
+        };
+        let request = request().ok_or_else(|| not_here(api, "conversations"))?;
+        let response = request.ask(&api.tasks, deadline).await?;
+        let is_good = response.status().is_success();
+        let body = axum::body::to_bytes(response.into_body(), LARGEST).await;
+        let body = body.map_err(|error| Problem::new(ErrorCode::NotReady, error.to_string()))?;
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        if is_good {
+            return Ok(answer);
+        }
+        let why = answer["detail"].as_str().unwrap_or("the replica that leads refused");
+        Err(Problem::new(ErrorCode::NotReady, why.to_owned()).come_back(SOON))
+    }
 }
 
 impl LeaderRequest {

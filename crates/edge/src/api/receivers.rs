@@ -1,11 +1,13 @@
-//! Receivers: who is told of events, and how each fares in the replica that is asked.
+//! Receivers: who is told of events, and how each fares. Every replica tells of what arose in it, from a queue of
+//! its own: the one that is asked asks the others, and adds up.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use access::{Secret, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
 use notify::{Notifier, ReceiverView, TestError};
 use objects::kinds::{Receiver, ReceiverSpec};
@@ -14,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa_axum::routes;
 
+use super::replicas::{self, MissingReplica, ReplicaParts, ReplicaQuery};
 use super::{Api, Body, Caller, ErrorCode, Problem, Route, Routes};
 
 /// The resource in the cluster `-`.
@@ -24,7 +27,7 @@ const LARGEST: usize = 256 << 10;
 pub(crate) fn routes() -> Routes {
     let put = Route::write(Verb::Update, RECEIVERS).body(LARGEST).recording(&["spec"]);
     Routes::default()
-        .with(Route::list(), routes!(receivers))
+        .with(Route::list().all_replicas(), routes!(receivers))
         .with(put, routes!(put_receiver))
         .with(Route::write(Verb::Delete, RECEIVERS), routes!(delete_receiver))
         .with(Route::write(Verb::Update, RECEIVERS), routes!(test_receiver))
@@ -35,36 +38,60 @@ pub(super) fn notifier(api: &Api) -> Result<&Notifier, Problem> {
     api.notifier.as_ref().ok_or_else(none)
 }
 
-/// A receiver, and how it fares in the replica that answers.
-#[derive(Serialize, ToSchema)]
+/// A receiver, and how it fares in all replicas together.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ReceiverState {
     name: String,
-    /// webhook, syslog, slack, teams, alertmanager or email.
+    /// webhook, syslog, slack, teams, alertmanager, email or otlp.
     r#type: String,
     /// The spec of a `Receiver`.
     #[schema(value_type = Object)]
     spec: ReceiverSpec,
-    /// idle, delivering, failing, disabled or invalid.
-    state: &'static str,
+    /// idle, delivering, failing, disabled or invalid: the gravest of all replicas.
+    #[schema(value_type = String)]
+    state: Cow<'static, str>,
     /// Why it is failing or invalid.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     why: Option<String>,
     /// Since when it is failing.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     since: Option<Timestamp>,
-    /// Attempts in a row that failed.
+    /// Attempts in a row that failed, in the replica that has most of them.
     attempts: u32,
     /// Notifications that wait for it.
     queued: u64,
-    /// Notifications that it took since the replica began.
+    /// Notifications that it took since the replicas began.
     delivered: u64,
-    /// Notifications that were not kept for it since the replica began.
+    /// Notifications that were not kept for it since the replicas began.
     dropped: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     last_delivery: Option<Timestamp>,
+}
+
+/// From the least grave.
+const STATES: [&str; 5] = ["disabled", "idle", "delivering", "failing", "invalid"];
+
+fn gravity(state: &str) -> usize {
+    STATES.iter().position(|it| *it == state).unwrap_or_default()
+}
+
+impl ReceiverState {
+    /// Adds how it fares in the replica `name`.
+    fn add(&mut self, name: &str, other: Self) {
+        if gravity(&other.state) > gravity(&self.state) {
+            self.state = other.state;
+            self.why = other.why.map(|why| format!("{why} (in the replica {name})"));
+        }
+        self.since = self.since.into_iter().chain(other.since).min();
+        self.attempts = self.attempts.max(other.attempts);
+        self.queued += other.queued;
+        self.delivered += other.delivered;
+        self.dropped += other.dropped;
+        self.last_delivery = self.last_delivery.max(other.last_delivery);
+    }
 }
 
 impl From<ReceiverView> for ReceiverState {
@@ -88,7 +115,7 @@ impl From<ReceiverView> for ReceiverState {
             name,
             r#type,
             spec,
-            state,
+            state: state.into(),
             why,
             since,
             attempts,
@@ -100,24 +127,55 @@ impl From<ReceiverView> for ReceiverState {
     }
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 struct ReceiverList {
     receivers: Vec<ReceiverState>,
+    /// Replicas whose queues are not in this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingReplica>,
+}
+
+impl ReceiverList {
+    /// Adds up the queues of all replicas. One that only another replica has heard of is listed too.
+    fn merge(&mut self, parts: ReplicaParts<Self>) {
+        self.missing.extend(parts.missing);
+        for (replica, part) in parts.told {
+            for other in part.receivers {
+                match self.receivers.iter_mut().find(|it| it.name == other.name) {
+                    Some(known) => known.add(&replica, other),
+                    None => self.receivers.push(other),
+                }
+            }
+        }
+        self.receivers.sort_by(|one, other| one.name.cmp(&other.name));
+    }
 }
 
 /// Every receiver, without secrets
+///
+/// Every replica has a queue for each of them: all replicas are asked, and what they have is added up.
 #[utoipa::path(
     get, path = "/receivers", tag = "receivers",
     responses((status = 200, description = "By name", body = ReceiverList))
 )]
-async fn receivers(State(api): State<Api>, caller: Caller) -> Result<Json<ReceiverList>, Problem> {
+async fn receivers(
+    State(api): State<Api>,
+    caller: Caller,
+    headers: HeaderMap,
+) -> Result<Json<ReceiverList>, Problem> {
     caller.may_in_fleet(RECEIVERS, Verb::List)?;
     let (receivers, synced) = notifier(&api)?.receivers();
     if !synced {
         let problem = Problem::new(ErrorCode::NotReady, "the receivers have not been read yet");
         return Err(problem.come_back(std::time::Duration::from_secs(1)));
     }
-    Ok(Json(ReceiverList { receivers: receivers.into_iter().map(ReceiverState::from).collect() }))
+    let receivers = receivers.into_iter().map(ReceiverState::from).collect();
+    let mut list = ReceiverList { receivers, missing: Vec::new() };
+    if let Some(replicas) = replicas::to_ask(&api, &headers) {
+        let question = ReplicaQuery { path: "/receivers", query: Vec::new() };
+        list.merge(replicas::ask(&api, replicas, &caller, &question).await);
+    }
+    Ok(Json(list))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -214,3 +272,6 @@ async fn test_receiver(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

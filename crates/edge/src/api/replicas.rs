@@ -237,7 +237,10 @@ impl ReplicaQuery<'_> {
     fn uri(&self) -> Result<Uri, http::uri::InvalidUri> {
         let mut query = form_urlencoded::Serializer::new(String::new());
         query.extend_pairs(&self.query);
-        Uri::try_from(format!("{}?{}", self.path, query.finish()))
+        match self.query.is_empty() {
+            true => Uri::try_from(self.path),
+            false => Uri::try_from(format!("{}?{}", self.path, query.finish())),
+        }
     }
 }
 

@@ -1,18 +1,23 @@
 //! Traffic: who talks to whom, groups, network rules, and what was against them.
 //!
-//! The replica that leads has the conversations; the others say so. What people write is in the
-//! store, which every replica has.
+//! The replica that leads has the conversations; the others ask it. Of the history each replica has what it
+//! recorded while it led. What people write is in the store, which every replica has.
 
+mod compare;
 pub(crate) mod conversations;
 mod groups;
+mod history;
 mod rules;
 pub(crate) mod violations;
 
+use std::borrow::Cow;
+
 use ::traffic::conversations::{End, Endpoint, Moment};
+use ::traffic::history::HistoryFiles;
 use ::traffic::ingest::{ActiveIngest, Ingest, NOT_ENFORCED, PolicyStore};
 use jiff::Timestamp;
 use objects::kinds::GroupMode;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::leader::not_here;
@@ -24,6 +29,8 @@ pub struct Traffic {
     pub active: ActiveIngest,
     pub policy_store: PolicyStore,
     pub observed: ObservedCluster,
+    /// What this replica recorded while it led.
+    pub history: HistoryFiles,
 }
 
 /// The cluster whose pods the agents observe.
@@ -58,8 +65,10 @@ pub(crate) fn is_own(api: &Api, cluster: &str) -> bool {
 
 pub(crate) fn routes() -> Routes {
     Routes::default()
+        .and(compare::routes())
         .and(conversations::routes())
         .and(groups::routes())
+        .and(history::routes())
         .and(rules::routes())
         .and(violations::routes())
 }
@@ -74,11 +83,12 @@ fn ingest(api: &Api) -> Result<Ingest, Problem> {
 }
 
 /// One side of a conversation.
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ConversationEnd {
     /// workload, host, service, ingress, external or unmanaged.
-    kind: &'static str,
+    #[schema(value_type = String)]
+    kind: Cow<'static, str>,
     /// As a sentence has it: `shop/web-0`, `host node-1`, `external office`.
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,7 +109,7 @@ impl From<&End> for ConversationEnd {
             _ => None,
         };
         Self {
-            kind: endpoint.kind(),
+            kind: endpoint.kind().into(),
             name: endpoint.to_string(),
             namespace: endpoint.namespace().map(ToString::to_string),
             owner,

@@ -257,6 +257,13 @@ pub(super) fn host_and_port(text: &str) -> Option<String> {
 }
 
 /// A user as API servers know it; NAMESPACE/NAME stands for a service account.
+/// A registry: a host, perhaps with a port, perhaps with `http://` before it.
+pub(super) fn registry(text: &str) -> Option<String> {
+    let place = text.strip_prefix("http://").unwrap_or(text);
+    let plain = |c: char| c.is_ascii_alphanumeric() || ".-:[]".contains(c);
+    (!place.is_empty() && place.chars().all(plain)).then(|| text.to_owned())
+}
+
 pub(super) fn user(text: &str) -> Option<String> {
     let Some((namespace, name)) = text.split_once('/') else { return Some(text.to_owned()) };
     let (namespace, name) = (values::label(namespace)?, values::label(name)?);

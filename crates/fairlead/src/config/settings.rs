@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use admission::FailurePolicy;
 use ::fleet::resources::usage_history::PrometheusService;
+use admission::FailurePolicy;
 use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
@@ -15,7 +15,8 @@ use policy::program::Denial;
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, log_level, namespace,
-    number, on_or_off, one_of, optional_file, plain, prometheus, size, subnets, text, time, user, words,
+    number, on_or_off, one_of, optional_file, plain, prometheus, registry, size, subnets, text,
+    time, user, words,
 };
 use super::setting::{Setting, settings};
 use super::{
@@ -392,6 +393,21 @@ settings! {
         #[setting("admission.scan-age", "TIME", time("1h", "87600h").or("none"))]
         scan_age: Option<Duration> = None,
 
+        /// Registries from which signatures of images that run are read in the background, by host, separated
+        /// by commas, as ghcr.io or http://registry:5000; `none` reads none. Others are never asked
+        #[setting("admission.registries", "HOSTS", words(
+            "hosts of registries separated by commas, such as ghcr.io, harbor.example.com:8443", registry
+        ))]
+        registries: Vec<String> = Vec::new(),
+
+        /// File of authorities (PEM) of these registries, in place of the public ones
+        #[setting("admission.registry-ca", "FILE", optional_file())]
+        registry_ca: Option<PathBuf> = None,
+
+        /// File with lines of HOST USER:PASSWORD for these registries
+        #[setting("admission.registry-credentials", "FILE", optional_file())]
+        registry_credentials: Option<PathBuf> = None,
+
         /// What an API server does when the webhook does not answer: `ignore` admits, `fail` refuses
         #[setting("admission.failure-policy", "POLICY", one_of([
             ("ignore", FailurePolicy::Ignore), ("fail", FailurePolicy::Fail)
@@ -441,6 +457,15 @@ settings! {
             ("discover", GroupMode::Discover), ("monitor", GroupMode::Monitor)
         ]))]
         mode: GroupMode = GroupMode::Discover,
+
+        /// How long it is kept who talked to whom, by the minute, in this replica's data directory; 0s keeps
+        /// nothing
+        #[setting("guard.history", "TIME", time("0s", "8760h"))]
+        history: Duration = Duration::from_secs(72 * 3600),
+
+        /// The most that the history of conversations takes on disk; the oldest hour goes first
+        #[setting("guard.history-size", "SIZE", size(1 << 20))]
+        history_size: u64 = 256 << 20,
     }
 }
 

@@ -2,6 +2,7 @@
 //! asked for, and the leader keeps it registered.
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use admission::{
@@ -13,12 +14,15 @@ use fleet::{Fleet, InCluster};
 use objects::{Attempt, Leader, Next, Objects, Pace, Reconciler};
 use pki::{Certificates, Lifetimes};
 use prometheus_client::registry::Registry;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use stallproof::{Map, Snapshot, Tasks};
 use tracing::info;
 
 use crate::config::{self, Config, ListenAddress, Store};
 use crate::daemon::api_tls;
 use crate::daemon::process::{self, Process};
+use crate::daemon::signatures::{self, Registries};
 use crate::output::Failure;
 
 /// What the webhook must have before anything runs.
@@ -62,6 +66,7 @@ pub(crate) struct LeaderWork {
     keep: Option<(Box<WebhookUpkeep>, Keep)>,
     /// Turned off: nobody serves what may still be registered.
     take_back: bool,
+    registries: Registries,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +124,7 @@ pub(crate) fn begin(
         let leader_work = LeaderWork {
             keep: upkeep.map(|upkeep| (Box::new(upkeep), Keep::Certificates)),
             take_back: off && config.store == Store::Kubernetes,
+            registries: Registries::default(),
         };
         return Ok(Begun { admission, leader_work, place: None });
     };
@@ -136,6 +142,7 @@ pub(crate) fn begin(
         upkeep.clusters.update(|clusters| clusters.insert(local.0, local.1).is_none());
     }
 
+    let registries = registries(&config.admission)?;
     let reach = reach(&config.admission);
     let mut names = reach.as_ref().map_or_else(|| vec![address.local_host()], Reach::names);
     upkeep.names.retain(|name| !names.contains(name));
@@ -159,7 +166,11 @@ pub(crate) fn begin(
         .map_err(|e| Failure(format!("the admission webhook cannot be served: {e}")))?;
     Ok(Begun {
         admission,
-        leader_work: LeaderWork { keep: Some((Box::new(upkeep), Keep::Webhook)), take_back: false },
+        leader_work: LeaderWork {
+            keep: Some((Box::new(upkeep), Keep::Webhook)),
+            take_back: false,
+            registries,
+        },
         place: Some(format!("https://{address}/admit")),
     })
 }
@@ -174,6 +185,30 @@ fn exempt(config: &config::Admission) -> Vec<String> {
         exempt.push(service.namespace.clone());
     }
     exempt
+}
+
+/// The registries that are read, with what it takes to be let in.
+fn registries(config: &config::Admission) -> Result<Registries, Failure> {
+    let read = |setting: &str, file: &PathBuf| {
+        let text = std::fs::read_to_string(file);
+        text.map_err(|error| Failure(format!("{setting}: {}: {error}", file.display())))
+    };
+    let mut registries =
+        Registries { hosts: Registries::hosts(&config.registries), ..Registries::default() };
+    if let Some(file) = &config.registry_ca {
+        let pem = read("admission.registry-ca", file)?;
+        let all = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let all = all.ok().filter(|all| !all.is_empty());
+        let wrong = || Failure("admission.registry-ca holds no PEM certificate".to_owned());
+        registries.authorities = all.ok_or_else(wrong)?;
+    }
+    if let Some(file) = &config.registry_credentials {
+        let text = read("admission.registry-credentials", file)?;
+        let read = Registries::credentials(&text);
+        registries.credentials =
+            read.map_err(|why| Failure(format!("admission.registry-credentials: {why}")))?;
+    }
+    Ok(registries)
 }
 
 fn reach(config: &config::Admission) -> Option<Reach> {
@@ -193,6 +228,7 @@ impl LeaderWork {
             Some((upkeep, Keep::Webhook)) => {
                 admission::lead(leader, upkeep);
                 admission::lead_running(leader, &upkeep.admission, &upkeep.clusters);
+                signatures::lead(leader, &self.registries, &upkeep.clusters);
             }
             Some((upkeep, Keep::Certificates)) => admission::lead_certificates(leader, upkeep),
         }

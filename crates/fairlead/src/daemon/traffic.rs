@@ -8,6 +8,7 @@ use objects::{Leader, Objects};
 use prometheus_client::registry::Registry;
 use stallproof::backoff::Curve;
 use stallproof::{Backoff, Ledger, Tasks};
+use traffic::history::HistoryFiles;
 use traffic::ingest::{ActiveIngest, Ingest, PolicyStore, Settings};
 
 use crate::config::{Config, Store};
@@ -63,10 +64,14 @@ pub(crate) fn begin(
         FactsSource::Cluster(cluster, _) => api::ObservedCluster::Named(cluster.clone()),
         FactsSource::Agents => api::ObservedCluster::Unknown,
     };
-    let settings = Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
+    let mut settings =
+        Settings { mode: config.guard.mode, ..Settings::new(config.data.join("guard")) };
+    settings.history.age = config.guard.history;
+    settings.history.bytes = config.guard.history_size;
+    let history = HistoryFiles::new(settings.history.clone());
     let policy_store = PolicyStore::new(objects.clone());
     let work = LeaderWork { active: active.clone(), settings, facts, ledger: ledger.clone() };
-    (api::Traffic { active, policy_store, observed }, work)
+    (api::Traffic { active, policy_store, observed, history }, work)
 }
 
 impl LeaderWork {

@@ -18,3 +18,17 @@ fn a_mistyped_name_finds_its_neighbour_and_nonsense_finds_none() {
     assert_eq!(nearest("log.levle", names()), Some("log.level"));
     assert_eq!(nearest("completely.else", names()), None);
 }
+
+#[test]
+fn a_moment_is_so_long_ago_or_a_time_with_or_without_its_zone() {
+    let then = moment("20h").unwrap();
+    let ago = jiff::Timestamp::now().duration_since(then).as_secs();
+    assert!((20 * 3600..20 * 3600 + 60).contains(&ago), "{ago}");
+    let zulu = moment("2026-01-31T15:00:00Z").unwrap();
+    assert_eq!(zulu.to_string(), "2026-01-31T15:00:00Z");
+    let day = moment("2026-01-31T15:00").unwrap().duration_since(zulu).as_secs().abs();
+    assert!(day <= 14 * 3600, "some time zone's three o'clock: {day}");
+    for wrong in ["", "yesterday", "15", "20d", "2026-13-31T15:00"] {
+        assert!(moment(wrong).is_err(), "{wrong}");
+    }
+}

@@ -63,6 +63,7 @@ async fn export_decisions(
         own: Arc::new(move |after, deadline| {
             let admission = admission.clone();
             async move {
+                let after = exports::place(after.as_deref())?;
                 let part = admission.export(after, deadline, wanted).await;
                 let (lines, next) = part.map_err(|why| {
                     Problem::new(ErrorCode::Audit, format!("what is kept cannot be read: {why}"))

@@ -92,6 +92,7 @@ async fn export(
         own: Arc::new(move |after, deadline| {
             let (audit, filter) = (audit.clone(), filter.clone());
             async move {
+                let after = exports::place(after.as_deref())?;
                 let part = audit.export(filter, after, deadline).await?;
                 let lines = part.lines.into_iter().map(ExportLine::from).collect();
                 Ok(ExportPart::new(lines, part.next))

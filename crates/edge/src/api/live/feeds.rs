@@ -11,8 +11,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Frames, frames, guarded, rights_in_fleet};
 use crate::api::inflight::{INFLIGHT, Now};
+use crate::api::leader::LeaderPoll;
 use crate::api::meshes::MESHES;
-use crate::api::traffic::violations::{self, VIOLATIONS};
+use crate::api::traffic::violations::{self, VIOLATIONS, ViolationParams};
 use crate::api::{
     Api, Caller, ErrorCode, Problem, Rights, clusters as fleet_clusters, meshes as fleet_meshes,
     sse,
@@ -89,7 +90,18 @@ pub(super) fn violations(
     let rights = rights_in_fleet(api, caller, VIOLATIONS)?;
     let resume = resume.and_then(Value::as_str).and_then(|token| token.parse().ok());
     let mut told = resume.unwrap_or_default();
-    let (ingest, ..) = violations::document(api, told)?;
+    let ingest = match (violations::document(api, told), LeaderPoll::begin(api, &caller.who)) {
+        (Ok((ingest, ..)), _) => ingest,
+        (Err(_), Some(leader)) => {
+            let told = violations::relayed(leader, &ViolationParams::default(), told);
+            let frames = told.map(move |told| match told {
+                Ok((document, change)) => frames::data(id, document, Some(&change.to_string())),
+                Err(why) => frames::end(Some(id), None, &Problem::new(ErrorCode::NotReady, why)),
+            });
+            return guarded((api, caller), id, ("violations", rights), frames);
+        }
+        (Err(problem), None) => return Err(problem),
+    };
     let (asked, mine, mut first) = (api.clone(), ingest.clone(), true);
     let frames = sse::follow_every(VIOLATIONS_EVERY, ingest.violation_changes(), move || {
         let (now, document, change, is_new) = violations::document(&asked, told).ok()?;

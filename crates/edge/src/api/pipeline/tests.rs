@@ -372,7 +372,7 @@ async fn whatever_changes_something_is_in_the_audit() {
     assert!(sent.len() > 10);
     // Those that only look by what they are sent.
     questions.sort();
-    assert_eq!(questions, ["/admission/test", "/doctor", "/me/can"]);
+    assert_eq!(questions, ["/admission/test", "/doctor", "/guard/rules/compare", "/me/can"]);
     // Outcomes are written without being waited for, in order: those before this one are on disk.
     world.ask(Method::POST, "/logout", NOTHING).await;
     let audit = world.ask(Method::GET, "/audit?limit=1000", NOTHING).await.json();

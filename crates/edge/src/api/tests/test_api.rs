@@ -21,6 +21,7 @@ use serde_json::Value;
 use stallproof::ledger::LedgerConfig;
 use stallproof::{Deadline, Ledger, Readiness, Tasks};
 use tower::ServiceExt;
+use traffic::history::{HistoryFiles, HistorySettings};
 use traffic::ingest::{self, ActiveIngest, PolicyStore};
 
 use crate::api::route::{BASE, Routes};
@@ -75,13 +76,16 @@ impl TestApi {
         let settings = Settings::new(true);
         let admission = Admission::start(&objects, settings, vec![], &readiness, &tasks);
         let active = ActiveIngest::default();
-        let ingest = ingest::Settings::new(data.path().join("guard"));
+        let mut ingest = ingest::Settings::new(data.path().join("guard"));
+        ingest.history.every = Duration::from_millis(200);
         let followed = (objects.clone(), tasks.clone());
         let begin = move |ingest: &ingest::Ingest| ingest.follow_store(&followed.0, &followed.1);
         let term = active.clone().hold(ingest, ledger.clone(), tasks.clone(), begin);
         tasks.spawn("guard", term);
         let policy_store = PolicyStore::new(objects.clone());
-        let traffic = Traffic { active, policy_store, observed: ObservedCluster::Unknown };
+        let history = HistoryFiles::new(HistorySettings::new(data.path().join("guard/history")));
+        let observed = ObservedCluster::Unknown;
+        let traffic = Traffic { active, policy_store, observed, history };
         let settings = NotifierSettings {
             dir: data.path().join("notify"),
             namespace: "fairlead".to_owned(),

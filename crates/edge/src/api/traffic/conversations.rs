@@ -1,6 +1,8 @@
 //! Conversations: a page of them, and all of them as a graph.
 
-use ::traffic::conversations::{ConversationRef, Endpoint, Level, Moment, Node, Totals, Verdict};
+use ::traffic::conversations::{
+    ConversationRef, Endpoint, KnownApplication, Level, Moment, Node, Totals, Verdict,
+};
 use ::traffic::ingest::{Cursor, Query as Questions, VerdictFilter};
 use ::traffic::rules::GroupMatcher;
 use access::Verb;
@@ -17,8 +19,8 @@ use crate::api::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 /// The resource in the cluster `-`.
 pub(crate) const CONVERSATIONS: &str = "conversations.fairlead.dev";
 /// The most lines of an answer, and how many unless said.
-const MOST: usize = 10_000;
-const LINES: usize = 500;
+pub(super) const MOST: usize = 10_000;
+pub(super) const LINES: usize = 500;
 
 pub(super) fn routes() -> Routes {
     Routes::default()
@@ -86,6 +88,9 @@ pub(crate) struct ConversationLine {
     port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
+    /// How the application is known: `agent`, or `port`, which is what such a port is for and no more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    application_by: Option<&'static str>,
     /// unjudged, allowed, discovered or violates.
     #[serde(skip_serializing_if = "Option::is_none")]
     verdict: Option<&'static str>,
@@ -103,11 +108,19 @@ pub(crate) struct ConversationLine {
     last: Timestamp,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub(super) struct ConversationTotals {
-    bytes: u64,
-    packets: u64,
-    sessions: u64,
+    pub(super) bytes: u64,
+    pub(super) packets: u64,
+    pub(super) sessions: u64,
+}
+
+impl std::ops::AddAssign for ConversationTotals {
+    fn add_assign(&mut self, other: Self) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.packets = self.packets.saturating_add(other.packets);
+        self.sessions = self.sessions.saturating_add(other.sessions);
+    }
 }
 
 impl From<Totals> for ConversationTotals {
@@ -119,13 +132,15 @@ impl From<Totals> for ConversationTotals {
 impl From<&ConversationRef<'_>> for ConversationLine {
     fn from(line: &ConversationRef<'_>) -> Self {
         let service = line.service();
+        let application = KnownApplication::of(line.application(), service);
         Self {
             client: line.client().into(),
             server: line.server().into(),
             folded: service.is_none(),
             protocol: service.map(|(protocol, _)| protocol.to_string()),
             port: service.map(|(_, port)| port),
-            application: line.application().map(ToString::to_string),
+            application: application.map(|it| it.name.to_owned()),
+            application_by: application.map(|it| it.known_by()),
             verdict: line.verdict().map(|verdict| VerdictFilter::of(verdict).word()),
             enforced: line.verdict().and_then(super::violations::enforced),
             rule: line.rule().map(ToString::to_string),
@@ -223,7 +238,7 @@ pub(crate) async fn with_end(
 }
 
 /// A million conversations are some hundred milliseconds of work, which others would wait for.
-async fn off_the_workers<T: Send + 'static>(
+pub(super) async fn off_the_workers<T: Send + 'static>(
     api: &Api,
     caller: &Caller,
     work: impl FnOnce() -> T + Send + 'static,

@@ -280,3 +280,82 @@ async fn who_does_not_lead_says_so() {
     let spec = json!({"spec": {"from": "any", "to": "any", "action": "allow"}});
     assert_eq!(world.ask(Method::PUT, "/guard/rules/all", spec).await.status, 204);
 }
+
+#[tokio::test]
+async fn what_was_said_is_found_again_and_exported() {
+    let world = TestApi::new().ready().await;
+    settle(&ingest(&world).await);
+    let path = "/guard/history?from=2020-01-01T00:00:00Z";
+    let seen = |n: u64| vec![record(WEB, DB, 5432, n), record(OUTSIDE, WEB, 443, 70)];
+    let found = until(&world, path, seen, |it| it["matched"] == 2).await;
+    assert_eq!((&found["complete"], found.get("missing")), (&json!(true), None));
+    assert!(found["keptSince"].is_string() && found["keptBytes"].as_u64() > Some(0), "{found}");
+    let ask =
+        async |more: &str| world.ask(Method::GET, &format!("{path}&{more}"), Value::Null).await;
+    let db = ask("end=shop/db").await.json();
+    let line = &db["conversations"][0];
+    assert_eq!((&line["port"], &line["application"]), (&json!(5432), &json!("postgresql")));
+    assert_eq!(
+        (&line["applicationBy"], &line["client"]["name"]),
+        (&json!("port"), &json!("shop/web"))
+    );
+    assert_eq!(ask("end=192.0.2.0/24").await.json()["matched"], 1);
+    assert_eq!(ask("port=1").await.json()["matched"], 0);
+    assert_eq!(ask("until=2020-01-02T00:00:00Z").await.json()["matched"], 0);
+    assert_eq!(ask("limit=1").await.json()["conversations"].as_array().unwrap().len(), 1);
+    for wrong in ["until=2019-01-01T00:00:00Z", "verdict=maybe", "group=No%20Such", "x=y"] {
+        assert_eq!(ask(wrong).await.status, 400, "{wrong}");
+    }
+
+    // Line by line, and as a collector reads it.
+    let lines = async |format: &str| {
+        let path = format!("/guard/history/export?format={format}");
+        let answer = world.ask(Method::GET, &path, Value::Null).await;
+        assert_eq!(answer.status, 200, "{}", answer.text);
+        let parse = |line: &str| serde_json::from_str::<Value>(line).unwrap();
+        answer.text.lines().map(parse).collect::<Vec<_>>()
+    };
+    let plain = lines("jsonl").await;
+    assert!(
+        plain.len() >= 2 && plain.iter().all(|it| it["client"]["kind"].is_string()),
+        "{plain:?}"
+    );
+    let mut records = Vec::new();
+    for request in lines("otlp").await {
+        let logs = &request["resourceLogs"][0]["scopeLogs"][0]["logRecords"];
+        records.extend(logs.as_array().unwrap().clone());
+    }
+    assert!(records.len() >= plain.len(), "each line is a record");
+    let body = |it: &Value| it["body"]["stringValue"].as_str().unwrap_or_default().to_owned();
+    assert!(
+        records.iter().any(|it| body(it) == "shop/web talked to shop/db (tcp/5432)"),
+        "{records:?}"
+    );
+
+    // Who may not list conversations hears nothing of the past either.
+    let token = world.somebody("ann", &[["-", "*", "agents.fairlead.dev", "list"]]).await;
+    let refused = world.ask_as(&token, Method::GET, path, Value::Null).await;
+    assert_eq!(refused.status, 403, "{}", refused.text);
+}
+
+#[tokio::test]
+async fn rules_that_are_not_written_are_compared_with_those_in_force() {
+    let world = TestApi::new().ready().await;
+    settle(&ingest(&world).await);
+    let seen = |n: u64| vec![record(WEB, DB, 5432, n), record(OUTSIDE, WEB, 443, 70)];
+    until(&world, "/guard/conversations", seen, |it| it["matched"] == 2).await;
+    let denies = json!({"from": "external", "to": "any", "action": "deny"});
+    let proposed = json!({"rules": [{"name": "no", "spec": denies}]});
+    let answer = world.ask(Method::POST, "/guard/rules/compare", proposed).await;
+    assert_eq!(answer.status, 200, "{}", answer.text);
+    let answer = answer.json();
+    assert_eq!((&answer["compared"], len(&answer, "differences")), (&json!(2), 1), "{answer}");
+    let line = &answer["differences"][0];
+    assert_eq!((&line["port"], &line["proposed"]), (&json!(443), &json!("violates")));
+    assert_eq!(line["proposedRule"], "no");
+    let written = world.ask(Method::GET, "/guard/rules", Value::Null).await.json();
+    let names = written["rules"].as_array().unwrap().iter().any(|it| it["name"] == "no");
+    assert!(!names, "nothing is written: {written}");
+    let wrong = json!({"rules": [{"name": "no", "spec": {"from": "No Such", "to": "any", "action": "deny"}}]});
+    assert_eq!(world.ask(Method::POST, "/guard/rules/compare", wrong).await.status, 400);
+}

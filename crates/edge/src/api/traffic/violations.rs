@@ -1,5 +1,7 @@
 //! Violations of network rules, now and as they come.
 
+use std::time::{Duration, Instant};
+
 use ::traffic::conversations::{End, Endpoint, Moment, Verdict};
 use ::traffic::ingest::{Ingest, Query as Questions};
 use ::traffic::rules::GroupMatcher;
@@ -8,21 +10,26 @@ use access::Verb;
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use futures::{StreamExt, stream};
+use futures::{Stream, StreamExt, stream};
 use http::HeaderMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::conversations::ConversationTotals;
 use super::{ConversationEnd, NOT_ENFORCED, ingest, timestamp};
+use crate::api::leader::LeaderPoll;
 use crate::api::{Api, Caller, Problem, Query, Rights, Route, Routes, sse};
 
 /// The resource in the cluster `-`.
 pub(crate) const VIOLATIONS: &str = "violations.fairlead.dev";
 /// As many as are kept.
 const LINES: usize = 8192;
+/// The reason that a stream ends with when its leader does.
+const MOVED: &str = "another replica leads now; open it again";
 /// The header that a browser sends when it opens a stream again.
 const LAST_EVENT: &str = "last-event-id";
 
@@ -39,9 +46,9 @@ pub(super) fn enforced(verdict: Verdict) -> Option<bool> {
     }
 }
 
-#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ViolationParams {
+pub(crate) struct ViolationParams {
     /// With an end in this group, in the words of a rule.
     group: Option<String>,
     /// With an end in this namespace.
@@ -150,6 +157,8 @@ impl Violations {
                 && (!asked.external
                     || either(line, &|end| matches!(*end.endpoint, Endpoint::External { .. })))
         };
+        // Another replica's number, from before this one led: here it would hide what is new.
+        let after = if after > view.newest() { 0 } else { after };
         let changed = view.changed_since(after);
         let change = changed.last().map_or(after, |line| line.change);
         let lines = changed.into_iter().rev().filter(wants).take(asked.limit);
@@ -215,15 +224,32 @@ async fn violations(
 ) -> Result<Response, Problem> {
     caller.may_in_fleet(VIOLATIONS, Verb::List)?;
     let questions = asked.questions()?;
-    let ingest = ingest(&api)?;
     let after = asked.after.unwrap_or_default();
+    let seen = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()?.parse().ok());
+    let open = || {
+        let place = sse::open(&api, &caller, "violations", "all", access::FLEET)?;
+        let rights = Rights::to(&api, &caller, (access::FLEET, None), VIOLATIONS, Verb::List);
+        Ok::<_, Problem>((place, rights))
+    };
+    let ingest = match (ingest(&api), LeaderPoll::begin(&api, &caller.who)) {
+        (Ok(ingest), _) => ingest,
+        (Err(_), Some(leader)) if sse::wanted(&headers) => {
+            let (place, rights) = open()?;
+            let events = relayed(leader, &asked, seen.unwrap_or(after)).map(|told| match told {
+                Ok((document, change)) => {
+                    sse::event("violations", &document).id(change.to_string())
+                }
+                Err(why) => sse::end(&why),
+            });
+            return Ok(sse::respond(&api, place, rights.guard_events(events)));
+        }
+        (Err(problem), _) => return Err(problem),
+    };
     if !sse::wanted(&headers) {
         let document = Violations::of(&ingest, &ingest.violations(), &questions, after);
         return Ok(Json(document).into_response());
     }
-    let seen = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok()?.parse().ok());
-    let place = sse::open(&api, &caller, "violations", "all", access::FLEET)?;
-    let rights = Rights::to(&api, &caller, (access::FLEET, None), VIOLATIONS, Verb::List);
+    let (place, rights) = open()?;
     let (active, mine) = (super::traffic_of(&api)?.active.clone(), ingest.clone());
     let over = async move {
         // Looked at after subscribing: the term may have ended before.
@@ -239,7 +265,61 @@ async fn violations(
         let is_new = std::mem::take(&mut first) || !document.violations.is_empty();
         is_new.then(|| sse::event("violations", &document).id(document.change.to_string()))
     });
-    let last = async { sse::end("another replica leads now; open it again") };
+    let last = async { sse::end(MOVED) };
     let events = events.take_until(over).chain(stream::once(last));
     Ok(sse::respond(&api, place, rights.guard_events(events)))
+}
+
+/// How often the leader is asked for what is new, by each stream of a replica that does not lead.
+const RELAY_EVERY: Duration = Duration::from_secs(1);
+/// How long a leader may not answer before the stream ends.
+const RELAY_PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the leader tells, and the greatest change of it: all after `told` at first, then what is new. Its last
+/// item is the reason why it ends.
+pub(crate) fn relayed(
+    leader: LeaderPoll,
+    asked: &ViolationParams,
+    told: u64,
+) -> impl Stream<Item = Result<(Value, u64), String>> + Send + 'static + use<> {
+    let ViolationParams { group, namespace, since, external, limit, after: _ } = asked.clone();
+    let mut filter = form_urlencoded::Serializer::new(String::new());
+    let texts = [
+        ("group", group),
+        ("namespace", namespace),
+        ("since", since.map(|since| since.to_string())),
+        ("external", external.then(|| "true".to_owned())),
+        ("limit", limit.map(|limit| limit.to_string())),
+    ];
+    filter.extend_pairs(texts.into_iter().filter_map(|(name, value)| Some((name, value?))));
+    let filter = filter.finish();
+    let begun = (leader, filter, told, true, Instant::now());
+    stream::unfold(Some(begun), |state| async move {
+        let (leader, filter, mut told, first, mut answered) = state?;
+        let mut wait = !first;
+        loop {
+            if std::mem::replace(&mut wait, true) {
+                tokio::time::sleep(RELAY_EVERY).await;
+            }
+            if !leader.is_same() {
+                return Some((Err(MOVED.to_owned()), None));
+            }
+            let path = format!("/guard/violations?after={told}&{filter}");
+            match leader.ask(&path, Deadline::after(RELAY_PATIENCE)).await {
+                Ok(document) => {
+                    answered = Instant::now();
+                    told = document["change"].as_u64().unwrap_or(told);
+                    let is_new = document["violations"].as_array().is_some_and(|it| !it.is_empty());
+                    if first || is_new {
+                        let next = (leader, filter, told, false, answered);
+                        return Some((Ok((document, told)), Some(next)));
+                    }
+                }
+                Err(problem) if answered.elapsed() > RELAY_PATIENCE => {
+                    return Some((Err(problem.detail().to_owned()), None));
+                }
+                Err(_) => {}
+            }
+        }
+    })
 }

@@ -7,6 +7,7 @@ use objects::kinds::Receiver;
 use serde_json::{Value, json};
 
 use crate::cli::client::{Body, ClientResult, ListFlags, NamedFlags, Route, ServerFlags};
+use crate::cli::event_tail::report_missing_replicas;
 use crate::cli::files;
 use crate::cli::listing::{field, fields, items};
 use crate::cli::table::Cell;
@@ -15,7 +16,8 @@ use crate::output::{self, Failure, Output, yes_or_no};
 
 /// Manage who is told of events
 ///
-/// A receiver is a webhook, a syslog server, a Slack or Teams channel, an Alertmanager or a mailbox. Response
+/// A receiver is a webhook, a syslog server, a Slack or Teams channel, an Alertmanager, a mailbox or a collector
+/// of OpenTelemetry's logs. Response
 /// rules say which events it is told of (`fairlead responses`). Each receiver has a queue of its own on disk:
 /// one that is away is told when it is back, and holds up no other.
 ///
@@ -97,6 +99,7 @@ async fn list(args: &ListFlags) -> ClientResult<ExitCode> {
         };
         [name, kind, state, queued, delivered, dropped, last, why]
     })?;
+    report_missing_replicas(&answer);
     let is_well =
         |receiver: &Value| !matches!(receiver["state"].as_str(), Some("failing" | "invalid"));
     Ok(yes_or_no(items(&answer, "receivers").iter().all(is_well)))

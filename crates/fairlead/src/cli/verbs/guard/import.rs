@@ -6,21 +6,28 @@ use neuvector::{Imported, Outcome, Settings};
 use objects::Kind;
 use serde_json::{Value, json};
 
-use crate::cli::client::{ClientResult, Route, Server, ServerFlags};
+use crate::cli::client::{Body, ClientResult, Route, Server, ServerFlags};
 use crate::cli::files;
+use crate::cli::listing::{field, fields, items};
 use crate::cli::table::Cell;
 use crate::cli::terminal::Colour;
+use crate::cli::verbs::conversations::{endpoint, port};
 use crate::output::{self, Failure, Output};
 
-/// Import groups, network rules, response rules, admission rules and webhooks of NeuVector
+/// As many as the server takes at once, with room to spare.
+const DOCUMENTS: usize = 200;
+
+/// Import groups, network rules, response rules, admission rules, webhooks, vulnerability profiles and roots of
+/// trust of NeuVector
 ///
-/// Files are exports of NeuVector (`/v1/file/group`, `/v1/file/admission`) or its resources as kubectl prints
-/// them. What is imported never allows more than NeuVector did: a rule that would is refused, one that can only
+/// Files are exports of NeuVector (`/v1/file/group`, `/v1/file/admission`, `/v1/file/vulnerability/profile`), its
+/// resources as kubectl prints them, or what `GET /v1/scan/sigstore/root_of_trust` answers. What is imported never allows more than NeuVector did: a rule that would is refused, one that can only
 /// be stricter is changed, and both are said. The same files import the same again. Exit 1 if something was
 /// refused.
 ///
 /// Examples:
 ///   fairlead guard import groups.yaml admission.yaml --dry-run   what would become what, and why
+///   fairlead guard import groups.yaml --diff                     what would be judged otherwise, of what was seen
 ///   fairlead guard import groups.yaml                            write it
 ///   kubectl get nvclustersecurityrules,nvgroupdefinitions -o yaml | fairlead guard import -
 #[derive(Debug, clap::Args)]
@@ -32,6 +39,13 @@ pub(super) struct Args {
     /// Say what would become what, and write nothing; needs no server
     #[arg(long)]
     dry_run: bool,
+    /// Write nothing, and show which of the recorded conversations would be judged otherwise with what would be
+    /// imported than they are now; exit 1 if one would be a violation that is none now
+    #[arg(long)]
+    diff: bool,
+    /// With --diff: without the rules that are written and learned so far
+    #[arg(long, requires = "diff")]
+    alone: bool,
     /// Networks in which pods have their addresses, separated by commas; every private one unless said.
     /// NeuVector's groups of addresses never stood for a pod
     #[arg(long, value_name = "NETWORKS", value_delimiter = ',')]
@@ -52,6 +66,9 @@ pub(super) async fn run(args: &Args) -> ClientResult<ExitCode> {
         settings.pod_networks.clone_from(&args.pod_networks);
     }
     let imported = neuvector::import(&documents, &settings).map_err(Failure)?;
+    if args.diff {
+        return diff(args, &imported).await;
+    }
     if !args.dry_run {
         write(&imported, &args.server.open()?).await?;
     }
@@ -70,13 +87,49 @@ pub(super) async fn run(args: &Args) -> ClientResult<ExitCode> {
     Ok(output::yes_or_no(refused == 0))
 }
 
+/// What the import would change of the verdicts on what was seen.
+async fn diff(args: &Args, imported: &Imported) -> ClientResult<ExitCode> {
+    fn named<K: Kind>(objects: &[K]) -> Vec<Value> {
+        let named = |object: &K| json!({"name": object.meta().name, "spec": json!(object)["spec"]});
+        objects.iter().map(named).collect()
+    }
+    let body = json!({
+        "groups": named(&imported.groups),
+        "rules": named(&imported.rules),
+        "alone": args.alone,
+    });
+    let route = Route::to(["guard", "rules", "compare"]);
+    let answer: Value = args.server.open()?.post(&route, Body::Json(&body)).await?;
+    let titles = ["CLIENT", "SERVER", "PORT", "NOW", "RULE", "IMPORTED", "RULE", "BYTES"];
+    args.output.print_list(&answer, "differences", &titles, |line| {
+        let [client, server] = ["client", "server"].map(|side| endpoint(&line[side]).into());
+        let [now, rule, new_rule, bytes] = fields(line, ["now", "rule", "proposedRule", "bytes"]);
+        let proposed = match line["proposed"].as_str() {
+            Some("violates") => Cell::coloured("violates", Colour::Red),
+            word => word.into(),
+        };
+        [client, server, port(line).into(), now, rule, proposed, new_rule, bytes]
+    })?;
+    let changes = items(&answer, "changes");
+    let compared = answer["compared"].as_u64().unwrap_or_default();
+    eprintln!("{compared} conversations were judged by both");
+    for change in changes {
+        let [now, proposed, count] =
+            ["now", "proposed", "conversations"].map(|name| field(change, name));
+        eprintln!("{count} are {now} now and {proposed} with what would be imported");
+    }
+    Ok(output::yes_or_no(changes.iter().all(|change| change["proposed"] != "violates")))
+}
+
 fn objects(imported: &Imported) -> Vec<Value> {
     fn all<K: Kind>(objects: &[K]) -> impl Iterator<Item = Value> + '_ {
         objects.iter().map(|object| json!(object))
     }
-    let Imported { groups, rules, admission, responses, receivers, report: _ } = imported;
+    let Imported { groups, rules, admission, responses, receivers, exceptions, roots, report: _ } =
+        imported;
     let objects = all(groups).chain(all(rules)).chain(all(admission));
-    objects.chain(all(receivers)).chain(all(responses)).collect()
+    let objects = objects.chain(all(receivers)).chain(all(responses));
+    objects.chain(all(exceptions)).chain(all(roots)).collect()
 }
 
 fn table(imported: &Imported, answer: &Value) -> String {
@@ -115,5 +168,13 @@ async fn write(imported: &Imported, server: &Server) -> ClientResult<()> {
     put(server, |name| Route::to(["guard", "rules", name]), &imported.rules).await?;
     put(server, |name| Route::to(["admission", "rules", name]), &imported.admission).await?;
     put(server, |name| Route::to(["receivers", name]), &imported.receivers).await?;
-    put(server, |name| Route::to(["responses", name]), &imported.responses).await
+    put(server, |name| Route::to(["responses", name]), &imported.responses).await?;
+    let exceptions = imported.exceptions.iter().map(|it| json!(it).to_string());
+    let roots = imported.roots.iter().map(|it| json!(it).to_string());
+    let documents: Vec<_> = exceptions.chain(roots).collect();
+    for some in documents.chunks(DOCUMENTS) {
+        let text = some.join("\n---\n");
+        let _: Value = server.post(&Route::to(["images", "import"]), Body::Yaml(&text)).await?;
+    }
+    Ok(())
 }
