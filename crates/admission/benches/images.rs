@@ -1,11 +1,12 @@
 //! What is known of images: the memory of 10,000 reports of 500 findings each, and reviews per second with
-//! rules that ask for them beside the same number of rules that do not. The rival does what NeuVector does
-//! for each review: under one lock it reads the image's report from an embedded database, decodes it and
-//! counts. Its database is redb, which keeps pages in memory as SQLite does and parses no SQL: the real one
-//! is slower.
+//! rules that ask for them beside the same number of rules that do not. Both rivals do what NeuVector does for
+//! each review: under one lock they query SQLite. One reads the image's report from it, decodes and counts it,
+//! as NeuVector does after its profile changed. The other asks for the image's findings, a row each, out of an
+//! index that has all that is asked for, by a statement that is prepared once; and decides as we do.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark")]
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use admission::{Facts, Images, Program, Reports, Request, Settings, Unknown, decide, response};
 use bench::Table;
 use objects::kinds::AdmissionRule;
-use redb::{Database, ReadableDatabase as _, TableDefinition};
+use rusqlite::{Connection, params};
 use serde_json::{Value, json};
 
 mod reviews;
@@ -26,7 +27,8 @@ const FINDINGS: usize = 500;
 const KNOWN_IDS: usize = 80_000;
 const KNOWN_PACKAGES: usize = 40_000;
 const EACH: Duration = Duration::from_secs(2);
-const BLOBS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("reports");
+/// Reports in the rivals' database: more only make it slower.
+const STORED: usize = 200;
 
 struct Known(Images);
 
@@ -81,6 +83,35 @@ fn scan_rules() -> Vec<AdmissionRule> {
     rules
 }
 
+/// The rivals' database: whole reports, and their findings a row each.
+fn scans(path: &Path) -> Connection {
+    let mut database = Connection::open(path).unwrap();
+    // As fast as it goes: all of it is in memory, and nothing is waited for.
+    database
+        .execute_batch(
+            "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF; PRAGMA cache_size = -262144;
+             CREATE TABLE reports (image TEXT PRIMARY KEY, report BLOB) WITHOUT ROWID;
+             CREATE TABLE findings (image TEXT, severity INTEGER, fixed INTEGER, published INTEGER, score REAL);
+             CREATE INDEX by_image ON findings (image, severity, fixed, published, score);",
+        )
+        .unwrap();
+    let write = database.transaction().unwrap();
+    for i in 0..STORED {
+        let (image, report) = (image(i), document(i));
+        let blob = report.to_string().into_bytes();
+        write.execute("INSERT INTO reports VALUES (?1, ?2)", params![image, blob]).unwrap();
+        for (n, finding) in
+            report["Results"][0]["Vulnerabilities"].as_array().unwrap().iter().enumerate()
+        {
+            let fixed = finding["FixedVersion"] != "";
+            let row = params![image, n as i64 % 5, fixed, 1_709_251_200_i64, 4.3];
+            write.execute("INSERT INTO findings VALUES (?1, ?2, ?3, ?4, ?5)", row).unwrap();
+        }
+    }
+    write.commit().unwrap();
+    database
+}
+
 /// How often a second `work` is done by two threads.
 fn rate(work: impl Fn() + Sync) -> f64 {
     let began = Instant::now();
@@ -125,50 +156,65 @@ fn main() -> ExitCode {
         response(Ok((&request, &decision))).to_string();
     };
     let plain = Program::compile(&rules(), &settings).unwrap();
-    let scans = Program::compile(&scan_rules(), &settings).unwrap();
+    let scans_program = Program::compile(&scan_rules(), &settings).unwrap();
     let (mut without, mut with) = (0.0_f64, 0.0_f64);
     // In turn, so that a busy moment hits both.
     for _ in 0..3 {
         without = without.max(rate(|| whole(&plain, &Unknown)));
-        with = with.max(rate(|| whole(&scans, &known)));
+        with = with.max(rate(|| whole(&scans_program, &known)));
     }
 
     let dir = tempfile::tempdir().unwrap();
-    let database = Database::create(dir.path().join("scans.redb")).unwrap();
-    let write = database.begin_write().unwrap();
-    {
-        let mut table = write.open_table(BLOBS).unwrap();
-        for i in 0..2 {
-            table.insert(image(i).as_str(), document(i).to_string().as_bytes()).unwrap();
-        }
-    }
-    write.commit().unwrap();
-    let registry = Mutex::new(database);
-    let rival = rate(|| {
+    let registry = Mutex::new(scans(&dir.path().join("scans.sqlite")));
+    let decoding = rate(|| {
         let request = Request::review(&review, &settings).unwrap();
         let images = {
             let database = registry.lock().unwrap();
-            let read = database.begin_read().unwrap();
-            let table = read.open_table(BLOBS).unwrap();
+            let mut query =
+                database.prepare_cached("SELECT report FROM reports WHERE image = ?1").unwrap();
             let mut reports = Reports::default();
             for i in 0..2 {
-                let blob = table.get(image(i).as_str()).unwrap().unwrap();
-                let report: Value = serde_json::from_slice(blob.value()).unwrap();
-                reports.add(&report, 0).unwrap();
+                let blob: Vec<u8> = query.query_row([image(i)], |row| row.get(0)).unwrap();
+                reports.add(&serde_json::from_slice(&blob).unwrap(), 0).unwrap();
             }
             reports.images()
         };
-        let decision = decide(&scans, &request, &Known(images));
+        let decision = decide(&scans_program, &request, &Known(images));
         response(Ok((&request, &decision))).to_string();
+    });
+    let querying = rate(|| {
+        let mut severe = 0;
+        {
+            let database = registry.lock().unwrap();
+            let mut query = database
+                .prepare_cached(
+                    "SELECT severity, fixed, published, score FROM findings WHERE image = ?1",
+                )
+                .unwrap();
+            for i in 0..2 {
+                let mut rows = query.query([image(i)]).unwrap();
+                while let Some(row) = rows.next().unwrap() {
+                    let (severity, fixed): (i64, bool) = (row.get(0).unwrap(), row.get(1).unwrap());
+                    severe += u32::from(severity <= 1 && fixed);
+                }
+            }
+        }
+        assert!(std::hint::black_box(severe) > 0);
+        whole(&scans_program, &known);
     });
 
     let mut table = Table::new("images");
     let what = format!("memory of {REPORTS} reports of {FINDINGS} findings");
     table.row(&what, "MB", memory, &[]);
     table.must("at most 200 MB", memory <= 200.0);
-    let rivals = [("50 rules without them", without), ("a database under one lock", rival)];
+    let rivals = [
+        ("50 rules without them", without),
+        ("SQLite under one lock, decoded", decoding),
+        ("SQLite under one lock, rows", querying),
+    ];
     table.row("reviews, 10 of 50 rules ask for scan results, 2 threads", "/s", with, &rivals);
     table.must("at least 0.7 times those without", with >= 0.7 * without);
-    table.must("at least 50 times the database", with >= 50.0 * rival);
+    table.must("at least 50 times SQLite, decoded", with >= 50.0 * decoding);
+    table.must("at least 50 times SQLite, rows", with >= 50.0 * querying);
     table.finish()
 }

@@ -152,7 +152,9 @@ fn trust_root(root: &Value) -> Result<(ImageTrustRoot, Vec<String>), String> {
             notes.push(format!("verifier {name:?} is left out: it is no keypair"));
             continue;
         }
-        for (field, proof) in [("ignore_tlog", "the log's"), ("ignore_sct", "the certificate log's")] {
+        for (field, proof) in
+            [("ignore_tlog", "the log's"), ("ignore_sct", "the certificate log's")]
+        {
             if verifier[field] == true {
                 notes.push(format!("verifier {name:?} asks for {proof} proof here"));
             }
@@ -170,7 +172,9 @@ fn trust_root(root: &Value) -> Result<(ImageTrustRoot, Vec<String>), String> {
     }
     let pem = |field: &str| text(root, field).to_owned();
     let spec = match keypairs_only {
-        true => ImageTrustRootSpec { rootless_keypairs_only: true, verifiers, ..Default::default() },
+        true => {
+            ImageTrustRootSpec { rootless_keypairs_only: true, verifiers, ..Default::default() }
+        }
         false => ImageTrustRootSpec {
             rekor_public_key: pem("rekor_public_key"),
             root_cert: pem("root_cert"),

@@ -49,7 +49,11 @@ fn a_vulnerability_profile_becomes_exceptions() {
     );
     let specs: Vec<_> = imported.exceptions.iter().map(|it| &it.spec).collect();
     assert_eq!((specs.len(), specs[0].comment.as_str(), specs[1].days), (3, "not reachable", 14));
-    assert_eq!(specs[2].images, ["web/cart:1.2"], "what would stand for more is left out, and said");
+    assert_eq!(
+        specs[2].images,
+        ["web/cart:1.2"],
+        "what would stand for more is left out, and said"
+    );
     let why = |name: &str| &imported.report.iter().find(|it| it.name == name).unwrap().why;
     assert!(why("CVE-2021-1*").contains("harbor.acme.io"), "{}", why("CVE-2021-1*"));
     assert!(why("CVE-2022-1").contains("namespace"), "{}", why("CVE-2022-1"));

@@ -74,10 +74,8 @@ pub fn protobuf(records: &[LogRecord]) -> Vec<u8> {
             event_name: record.name.clone(),
         }
     });
-    let scope = wire::Scope {
-        name: SCOPE.to_owned(),
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-    };
+    let scope =
+        wire::Scope { name: SCOPE.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned() };
     let logs = wire::ScopeLogs { scope: Some(scope), log_records: records.collect() };
     let attributes = resource().iter().map(|(key, value)| text(key, value)).collect();
     let logs = wire::ResourceLogs {

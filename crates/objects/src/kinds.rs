@@ -64,9 +64,9 @@ pub use policies::{
     AdminNetworkPolicy, BaselineAdminNetworkPolicy, ClusterNetworkPolicy, NetworkPolicy,
 };
 pub use receiver::{
-    AlertmanagerReceiver, EmailReceiver, MailSecurity, OtlpEncoding, OtlpReceiver, Receiver, ReceiverSpec,
-    SlackReceiver,
-    SyslogReceiver, SyslogTransport, TeamsReceiver, WebhookReceiver, host_and_port,
+    AlertmanagerReceiver, EmailReceiver, MailSecurity, OtlpEncoding, OtlpReceiver, Receiver,
+    ReceiverSpec, SlackReceiver, SyslogReceiver, SyslogTransport, TeamsReceiver, WebhookReceiver,
+    host_and_port,
 };
 pub use response_rule::{
     EventKind, EventLevel, Frequency, ResponseAction, ResponseConditions, ResponseRule,
