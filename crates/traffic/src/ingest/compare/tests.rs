@@ -87,13 +87,13 @@ fn what_would_differ_is_told_with_both_verdicts_and_nothing_else() {
 
     let proposal =
         Proposal { groups: vec![office], rules: vec![entry.clone()], ..Proposal::default() };
-    let beside = compare(&[db.clone()], &proposal);
+    let beside = compare(std::slice::from_ref(&db), &proposal);
     assert_eq!(beside.compared, 4);
     assert_eq!(beside.changes, BTreeMap::from([(("violates", "allowed"), 1)]));
     assert_eq!(beside.differences[0].conversation.port, 443);
     assert_eq!(beside.differences[0].proposed.rule.as_deref(), Some("entry"));
 
-    let alone = compare(&[db.clone()], &Proposal { alone: true, ..proposal.clone() });
+    let alone = compare(std::slice::from_ref(&db), &Proposal { alone: true, ..proposal.clone() });
     let changes = [(("allowed", "violates"), 1), (("violates", "allowed"), 1)];
     assert_eq!(alone.changes, BTreeMap::from(changes));
     let first = &alone.differences[0];
