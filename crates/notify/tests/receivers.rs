@@ -435,11 +435,12 @@ async fn a_secret_without_the_label_is_given_to_nobody() {
     let until = soon();
     loop {
         let (views, _) = stage.notifier.receivers();
-        if let Some(wrong) = views.first().and_then(|view| view.wrong.clone()) {
-            assert!(wrong.contains(SECRET_LABEL), "{wrong}");
+        // Until the Secret is seen it is said to be missing.
+        let wrong = views.first().and_then(|view| view.wrong.clone());
+        if wrong.as_ref().is_some_and(|wrong| wrong.contains(SECRET_LABEL)) {
             break;
         }
-        assert!(!until.has_passed());
+        assert!(!until.has_passed(), "{wrong:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(stage.notifier.test("thief", "a test", soon()).await.is_err());
