@@ -64,12 +64,13 @@ pub(super) fn applied(asked: proto::AppliedRequest) -> Applied {
 }
 
 /// What an agent says of how its node enforces its program.
-pub(super) fn enforced(asked: &proto::EnforcedRequest) -> Result<Enforced, Status> {
-    let short = |reason: &String| reason.chars().take(EXPLANATION).collect();
+pub(super) fn enforced(asked: proto::EnforcedRequest) -> Result<Enforced, Status> {
+    let proto::EnforcedRequest { uncovered, totals, anew, .. } = asked;
     let totals =
-        totals_in(&asked.totals).map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
-    let uncovered = asked.uncovered.iter().take(REASONS).map(short).collect();
-    Ok(Enforced { uncovered, totals, anew: asked.anew })
+        totals_in(&totals).map_err(|error| refuse(ErrorCode::Invalid, error.to_string()))?;
+    let short = |reason: String| reason.chars().take(EXPLANATION).collect();
+    let uncovered = uncovered.into_iter().take(REASONS).map(short).collect();
+    Ok(Enforced { uncovered, totals, anew })
 }
 
 fn position(asked: &proto::ProgramsRequest) -> Result<Position, Status> {

@@ -360,13 +360,13 @@ impl<C: ReportSink> Server<C> {
         asked: proto::EnforcedRequest,
         _: Deadline,
     ) -> Ready<Result<proto::EnforcedReply, Status>> {
-        ready(self.note_enforced(peer, &asked))
+        ready(self.note_enforced(peer, asked))
     }
 
     fn note_enforced(
         &self,
         peer: &AgentPeer,
-        asked: &proto::EnforcedRequest,
+        asked: proto::EnforcedRequest,
     ) -> Result<proto::EnforcedReply, Status> {
         let bearer = self.known(peer)?;
         self.own(bearer.as_ref(), &asked.agent)?;
