@@ -106,8 +106,8 @@ before(async () => {
 }, { timeout: 180_000 });
 
 after(async () => {
-  await browser.stop();
-  await fairlead.stop();
+  await browser.stop().catch(() => {});
+  await fairlead?.stop();
   kubelet.stop();
   proxy.stop();
   silent.stop();

@@ -146,9 +146,9 @@ before(async () => {
 
 after(async () => {
   for (const { socket } of feeds.values()) socket.destroy();
-  await browser.stop();
+  await browser.stop().catch(() => {});
   between.stop();
-  await fairlead.stop();
+  await fairlead?.stop();
   kubelet.stop();
 });
 

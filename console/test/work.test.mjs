@@ -71,15 +71,18 @@ async function prometheus() {
   });
   await kube.namespace("monitoring");
   await kube.request("POST", "/api/v1/namespaces/monitoring/services", { metadata: { name: "prometheus" }, spec: { ports: [{ port: 9090, targetPort: port }] } });
-  await kube.request("POST", "/api/v1/namespaces/monitoring/endpoints", { metadata: { name: "prometheus" }, subsets: [{ addresses: [{ ip: address }], ports: [{ port }] }] });
+  // An API server passes on to addresses of pods alone.
+  await kube.pod("monitoring", "prometheus-0", { spec: { nodeName: "node-1" } });
+  await kube.status("monitoring", "prometheus-0", { ...running(), podIP: address, podIPs: [{ ip: address }] });
+  await kube.request("POST", "/api/v1/namespaces/monitoring/endpoints", { metadata: { name: "prometheus" }, subsets: [{ addresses: [{ ip: address, targetRef: { kind: "Pod", namespace: "monitoring", name: "prometheus-0" } }], ports: [{ port }] }] });
   return true;
 }
 
 let hasPrometheus;
 
 before(async () => {
-  await Promise.all([kubelet.start(kube), browser.start(), metrics()]);
   await kube.namespace("shop");
+  await Promise.all([kubelet.start(kube), browser.start(), metrics()]);
   hasPrometheus = await prometheus();
   await kubelet.register(kube, "node-1");
   await kube.request("PATCH", "/api/v1/nodes/node-1/status", { status: { allocatable: { cpu: "4", memory: "8Gi", pods: "110" }, capacity: { cpu: "4", memory: "8Gi", pods: "110" } } }, "application/merge-patch+json");
@@ -97,8 +100,8 @@ before(async () => {
 }, { timeout: 180_000 });
 
 after(async () => {
-  await browser.stop();
-  await fairlead.stop();
+  await browser.stop().catch(() => {});
+  await fairlead?.stop();
   kubelet.stop();
   for (const server of servers) {
     server.closeAllConnections();
@@ -154,7 +157,7 @@ describe("what people work with", () => {
     await dialog().getByLabel("Image").fill("harbor.example.com/shop/cart:v3");
     await dialog().getByLabel("limits memory").fill("512Mi");
     await dialog().getByRole("button", { name: "Add a variable" }).click();
-    await dialog().getByLabel("Variable").last().fill("LEVEL");
+    await dialog().getByLabel("Variable", { exact: true }).last().fill("LEVEL");
     await dialog().getByLabel("Value of LEVEL").fill("debug");
     await axe("containers", page);
     await dialog().getByRole("button", { name: "Review" }).click();

@@ -94,7 +94,9 @@ function seconds(ms: number): string {
 
 export function explain(thrown: unknown): Explanation {
   const { code, message, body, retryAfterMs } = asProblem(thrown);
-  const sentence = message ? message.charAt(0).toUpperCase() + message.slice(1) : "Something went wrong";
+  // The name of a cluster before a colon is a name, and stays as it is written.
+  const named = /^[a-z0-9][\w.-]*: /.test(message);
+  const sentence = !message ? "Something went wrong" : named ? message : message.charAt(0).toUpperCase() + message.slice(1);
   const todo = retryAfterMs !== null ? `Try again in ${seconds(retryAfterMs)}.` : TODO[code];
   const again = !["forbidden", "invalid", "no-such-cluster", "not-served", "csrf", "exists"].includes(code);
   return {

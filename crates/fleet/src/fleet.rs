@@ -116,7 +116,15 @@ impl Fleet {
         let (published, context) = (Snapshot::default(), Arc::new(context));
         FleetReconciler::new(published.clone(), Arc::clone(&context), sources, disabled).start();
         let tables = Arc::default();
-        Self { published, context, objects, namespace, tables, local_imports: true, prometheus: None }
+        Self {
+            published,
+            context,
+            objects,
+            namespace,
+            tables,
+            local_imports: true,
+            prometheus: None,
+        }
     }
 
     /// Where clusters have a Prometheus, if that was said.

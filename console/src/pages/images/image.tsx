@@ -40,7 +40,7 @@ const TONES: Record<string, string> = { critical: "bad", high: "warn", medium: "
 
 export function ImageDetail({ image }: { image: string }) {
   const [round, setRound] = useState(0);
-  const read = useFetch(`image ${image} ${round}`, (signal) => api.get<KnownImage>("/images/show", { query: { image, cluster: query.value.get("cluster") }, signal }), 30_000);
+  const read = useFetch(`image ${image} ${round}`, (signal) => api.get<KnownImage>("/images/show", { query: { image, cluster: query.value.get("cluster") }, signal }), 4000);
   useKeys([{ key: "Escape", does: "back to the images", run: () => navigate("/images") }]);
   return (
     <>

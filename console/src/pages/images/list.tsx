@@ -56,7 +56,7 @@ const COLUMNS: TableColumn<ShownImage>[] = [
 export function ImagesTab({ mayImport }: { mayImport: boolean }) {
   const text = query.value.get("q") ?? "";
   const cluster = query.value.get("cluster") ?? "";
-  const read = useFetch(`images ${cluster} ${text}`, (signal) => api.get<KnownImages>("/images", { query: { name: text, cluster, limit: SHOWN }, signal }), 15_000);
+  const read = useFetch(`images ${cluster} ${text}`, (signal) => api.get<KnownImages>("/images", { query: { name: text, cluster, limit: SHOWN }, signal }), 4000);
   useKeys([{ key: "/", does: "filter", run: () => document.getElementById("image-filter")?.focus() }]);
   return (
     <>

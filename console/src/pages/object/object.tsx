@@ -28,6 +28,7 @@ import { Volumes } from "./volumes";
 import "./object.css";
 
 const WITH_PODS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "replicasets.apps", "jobs.batch", "services", "replicationcontrollers"];
+const WITH_SPEC = ["pods", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "replicasets.apps", "jobs.batch", "cronjobs.batch", "replicationcontrollers"];
 const WITH_TEMPLATE = ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "cronjobs.batch"];
 const WITH_REVISIONS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
 
@@ -52,9 +53,11 @@ export default function ObjectPage({ params }: PageProps) {
   const data = described.data?.object as KubeObject | undefined;
   const selector = data ? selectorOf(data) : null;
   const isPod = kind === "pods";
-  const pods = isNode || (WITH_PODS.includes(kind) && selector !== null);
-  const volumes = data !== undefined && podSpec(data) !== null;
-  const logs = isPod || (WITH_PODS.includes(kind) && selector !== null);
+  // By its kind, until the object is there: a key that is pressed meanwhile is not lost.
+  const selects = WITH_PODS.includes(kind) && (data === undefined || selector !== null);
+  const pods = isNode || selects;
+  const volumes = data === undefined ? WITH_SPEC.includes(kind) : podSpec(data) !== null;
+  const logs = isPod || selects;
 
   const tabs: { id: string; title: string; key?: string }[] = [
     { id: "overview", title: "Overview", key: "d" },

@@ -13,7 +13,7 @@ const WORDS: Record<string, string> = { applied: "applied", underWay: "under way
 const NODES: TableColumn<NodeEnforcement>[] = [
   { id: "node", title: "Node", width: "minmax(160px, 1.2fr)", cell: ({ node }) => <span title={node}>{node}</span> },
   { id: "state", title: "State", width: "130px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{WORDS[state] ?? state}</span> },
-  { id: "generation", title: "Generation", width: "minmax(110px, .6fr)", end: true, cell: ({ generation, newest }) => <span class={generation === newest ? "" : "warn-text"}>{generation === newest ? generation : `${generation} of ${newest}`}</span> },
+  { id: "generation", title: "Program", width: "minmax(90px, .6fr)", cell: ({ generation, newest }) => <span class={generation === newest ? "" : "warn-text"} title={`generation ${generation} of ${newest}`}>{generation === 0 ? "none" : generation === newest ? "newest" : "older"}</span> },
   { id: "acknowledged", title: "Said so", width: "90px", end: true, cell: ({ acknowledged }) => <Age time={acknowledged} ago /> },
   { id: "waits", title: "Waits for", width: "minmax(200px, 2fr)", wrap: true, cell: ({ waitingFor }) => <span class="muted">{waitingFor}</span> },
 ];
@@ -30,12 +30,12 @@ export function StatusTab() {
   const read = useFetch("policy status", (signal) => api.get<PolicyStatusReport>("/policies/status", { signal }), 3000);
   return (
     <Loaded of={read}>
-      {({ nodes, policies, generation }) => {
+      {({ nodes, policies }) => {
         const behind = nodes.filter(({ state }) => state !== "applied");
         return (
           <>
             <p class="muted">
-              {policies.length === 0 ? "No policy is in force." : behind.length ? <span class="warn-text">{behind.length} of {nodes.length} nodes do not enforce generation {generation} yet.</span> : nodes.length ? `All ${nodes.length} nodes enforce generation ${generation}.` : "No node is known."}
+              {policies.length === 0 ? "No policy is in force." : behind.length ? <span class="warn-text">The newest policies are not in force yet on {behind.length} of {nodes.length} {nodes.length === 1 ? "node" : "nodes"}.</span> : nodes.length ? `The newest policies are in force on all nodes (${nodes.length}).` : "No node is known."}
             </p>
             {policies.length > 0 && (
               <section class="card" aria-label="Policies">

@@ -91,9 +91,10 @@ async fn run(
     upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
     let asked = ExecParams::read(query.as_deref())?;
-    let upgrade = upgrade?;
     let pod = PodRef { cluster: &cluster, namespace: &asked.namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Exec)?;
+    // A browser is told nothing of a refused upgrade: a page asks again without one, and hears why.
+    let upgrade = upgrade?;
     let place = sse::open(&api, &caller, "exec", name.clone(), cluster.clone())?;
     let within = (&*cluster, Some(&*asked.namespace));
     let rights = Rights::to(&api, &caller, within, PODS, Verb::Exec);

@@ -125,9 +125,9 @@ async fn node_shell(
     upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
     let asked = ShellQuery::read(query.as_deref(), &["image", "command"])?;
-    let upgrade = upgrade?;
     permit(&caller, &cluster, (None, NODE_SHELLS, &name), Verb::Exec)?;
     let connection = caller.connection(&api, &cluster)?;
+    let upgrade = upgrade?;
     let place = sse::open(&api, &caller, "node-shell", name.clone(), cluster.clone())?;
     let rights = Rights::to(&api, &caller, (&cluster, None), NODE_SHELLS, Verb::Exec);
     let command = asked.command(&["sh", "-l"]);
@@ -183,12 +183,19 @@ async fn debug(
 ) -> Result<Response, Problem> {
     let known = ["namespace", "image", "target", "command"];
     let asked = ShellQuery::read(query.as_deref(), &known)?;
-    let upgrade = upgrade?;
     let none = || Problem::invalid("pods live in a namespace; say in which");
     let namespace = asked.namespace.clone().filter(|it| !it.is_empty()).ok_or_else(none)?;
     let pod = PodRef { cluster: &cluster, namespace: &namespace, name: &name };
     let connection = pod.connection(&api, &caller, Verb::Exec)?;
     permit(&caller, &cluster, (Some(&namespace), PODS, &name), Verb::Update)?;
+    let served = connection.find("pods.v1.", caller.deadline).await?;
+    if !served.subresources.iter().any(|it| it == "ephemeralcontainers") {
+        let detail = format!(
+            "{cluster} has no debug containers: its API server does not serve pods/ephemeralcontainers"
+        );
+        return Err(Problem::new(ErrorCode::NotServed, detail).of_cluster(&cluster));
+    }
+    let upgrade = upgrade?;
     let place = sse::open(&api, &caller, "debug", name.clone(), cluster.clone())?;
     let rights = Rights::to(&api, &caller, (&cluster, Some(&namespace)), PODS, Verb::Exec);
     let (what, target) = ((asked.image(), &*asked.command), asked.target.as_deref());

@@ -116,7 +116,10 @@ async fn an_exception_takes_a_finding_out_is_listed_and_ends() {
     until(&world, &path, |answer| excepted(answer, true)).await;
     let listed = world.ask(Method::GET, "/images/exceptions", Value::Null).await.json();
     let of = |at: usize| (&listed["exceptions"][at]["name"], &listed["exceptions"][at]["ended"]);
-    assert_eq!((of(0), of(1)), ((&json!("lasting"), &json!(false)), (&json!("over"), &json!(true))));
+    assert_eq!(
+        (of(0), of(1)),
+        ((&json!("lasting"), &json!(false)), (&json!("over"), &json!(true)))
+    );
     assert_eq!(listed["exceptions"][0]["spec"]["reason"], "not reached");
 
     let reader = world.somebody("ann", &[["-", "-", "imagereports.fairlead.dev", "*"]]).await;

@@ -17,9 +17,18 @@ fn soon() -> Deadline {
 fn a_service_is_named_with_its_namespace_and_port_and_nothing_else() {
     let read = "monitoring/prometheus-k8s:web".parse::<PrometheusService>().unwrap();
     assert_eq!(read.to_string(), "monitoring/prometheus-k8s:web");
-    for wrong in
-        ["", "prometheus", "a/b", "a:9090", "a/b:", "/b:1", "a/b/c:1", "a/../b:1", "a/b:1?x", "A/b:1"]
-    {
+    for wrong in [
+        "",
+        "prometheus",
+        "a/b",
+        "a:9090",
+        "a/b:",
+        "/b:1",
+        "a/b/c:1",
+        "a/../b:1",
+        "a/b:1?x",
+        "A/b:1",
+    ] {
         assert!(wrong.parse::<PrometheusService>().is_err(), "{wrong}");
     }
 }
@@ -38,7 +47,8 @@ async fn both_series_are_asked_for_through_the_api_server() {
     let client = scripted::client(move |path| {
         heard.lock().push(path.to_owned());
         let values = json!([[100, "0.5"], [130, "NaN"], [160.5, "2"]]);
-        let result = if path.contains("memory") { json!([]) } else { json!([{ "values": values }]) };
+        let result =
+            if path.contains("memory") { json!([]) } else { json!([{ "values": values }]) };
         Response::Json(json!({ "status": "success", "data": { "result": result } }))
     });
     let connection = Connection::new("eu", client);
@@ -47,7 +57,8 @@ async fn both_series_are_asked_for_through_the_api_server() {
     let used = usage_history(&connection, &service, of, RANGE, soon()).await.unwrap();
     assert_eq!(used, UsageHistory { cpu: vec![(100.0, 0.5), (160.5, 2.0)], memory: vec![] });
     let asked = asked.lock();
-    let at = "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy/api/v1/query_range?query=";
+    let at =
+        "/api/v1/namespaces/monitoring/services/prometheus:9090/proxy/api/v1/query_range?query=";
     assert!(asked.len() == 2 && asked.iter().all(|path| path.starts_with(at)), "{asked:?}");
     assert!(asked.iter().all(|path| path.ends_with("&start=100&end=160&step=30")), "{asked:?}");
 }
