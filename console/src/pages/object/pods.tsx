@@ -31,7 +31,7 @@ export default function Pods({ place, selector }: { place: ObjectPlace; selector
   return (
     <>
       {update.problem && <ProblemNotice problem={bodyProblem(update.problem)} />}
-      <p class="muted small">{update.total.toLocaleString("en")} pods. <a href={explore([cluster], "pods", { ...(namespace ? { ns: namespace } : {}), ...of })}>The table of pods</a> filters them and acts on many.</p>
+      <p class="muted small">{update.total.toLocaleString("en")} {update.total === 1 ? "pod" : "pods"}. <a href={explore([cluster], "pods", { ...(namespace ? { ns: namespace } : {}), ...of })}>The table of pods</a> filters them and acts on many.</p>
       <VirtualTable<Row>
         label="Pods"
         columns={columns}
