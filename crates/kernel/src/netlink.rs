@@ -29,8 +29,8 @@ mod tunnel;
 mod value;
 
 pub use value::{
-    Address, Change, Link, LinkRef, Mac, Neighbour, Route, RouteKind, Rule, SetLink, Tunnel, Veth,
-    VethPeer, Vxlan,
+    Address, Change, InputRule, Link, LinkRef, Mac, MarkBits, Neighbour, Route, RouteKind, Rule,
+    SetLink, Tunnel, Veth, VethPeer, Vxlan, VxlanPeers,
 };
 
 /// The kernel has answered when `send` returns; this ends a wait that cannot be.

@@ -59,6 +59,8 @@ const NEW_GENERATION: u16 = NEW_TABLE | 15;
 const GET_GENERATION: u16 = NEW_TABLE | 16;
 /// A table for IPv4 and IPv6.
 const INET: [u8; 4] = [1, 0, 0, 0];
+/// A table of the packets that one link receives and sends, before and after all others.
+const NETDEV: [u8; 4] = [5, 0, 0, 0];
 
 /// The receive buffer: room for the refusals of a batch of some thousand changes.
 const ANSWERS: usize = 4 << 20;

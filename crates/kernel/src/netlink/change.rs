@@ -5,14 +5,14 @@ use std::os::fd::AsRawFd;
 
 use ipnet::IpNet;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
 use netlink_packet_route::link::{
     AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
     LinkFlags, LinkInfo, LinkMessage,
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteMessage, RouteScope, RouteType,
+    RouteAttribute, RouteFlags, RouteMessage, RouteScope, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
@@ -44,6 +44,9 @@ pub(super) fn request(change: &Change<'_>) -> (Message, u16) {
         Change::DeleteRoute(gone) => (Message::DelRoute(route(gone)), 0),
         Change::Rule(wanted) => (Message::NewRule(tunnel::rule(wanted)), NLM_F_CREATE | NLM_F_EXCL),
         Change::DeleteRule(gone) => (Message::DelRule(tunnel::rule(gone)), 0),
+        Change::InputRule(wanted) => {
+            (Message::NewRule(tunnel::input_rule(wanted)), NLM_F_CREATE | NLM_F_EXCL)
+        }
     }
 }
 
@@ -103,6 +106,9 @@ fn address(wanted: &Address) -> AddressMessage {
     message.header.family = family(address);
     message.header.prefix_len = wanted.address.prefix_len();
     message.header.index = wanted.link;
+    if matches!(address, IpAddr::V4(address) if address.is_link_local()) {
+        message.header.scope = AddressScope::Link;
+    }
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     if address.is_ipv6() {
         message.attributes.push(AddressAttribute::Flags(AddressFlags::Nodad));
@@ -148,7 +154,12 @@ fn route(wanted: &Route) -> RouteMessage {
         }
         RouteKind::Via(gateway) => attributes.push(RouteAttribute::Gateway(gateway.into())),
         RouteKind::On(link, gateway) => {
-            attributes.push(RouteAttribute::Gateway(gateway.into()));
+            attributes.push(match (destination, gateway) {
+                (IpNet::V4(_), IpAddr::V6(gateway)) => {
+                    RouteAttribute::Via(RouteVia::Inet6(gateway))
+                }
+                _ => RouteAttribute::Gateway(gateway.into()),
+            });
             attributes.push(RouteAttribute::Oif(link));
             message.header.flags = RouteFlags::Onlink;
         }
@@ -156,6 +167,7 @@ fn route(wanted: &Route) -> RouteMessage {
             attributes.extend(tunnel::attributes(&wanted, destination.addr().is_ipv4()));
         }
         RouteKind::Blackhole => message.header.kind = RouteType::BlackHole,
+        RouteKind::Throw => message.header.kind = RouteType::Throw,
     }
     message
 }

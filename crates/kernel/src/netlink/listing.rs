@@ -180,6 +180,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
     }
     let kind = match (header.kind, gateway, link) {
         (RouteType::BlackHole, ..) => RouteKind::Blackhole,
+        (RouteType::Throw, ..) => RouteKind::Throw,
         (RouteType::Unicast, ..) if tunnel.is_some() => RouteKind::Tunnel(tunnel?),
         (RouteType::Unicast, Some(gateway), Some(link))
             if header.flags.contains(RouteFlags::Onlink) =>

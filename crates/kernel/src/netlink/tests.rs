@@ -210,7 +210,8 @@ fn a_long_listing_is_whole_while_others_change_it() {
 fn tunnels_rules_and_neighbours_are_read_back_as_they_were_made() {
     requires!(netns);
     let mut netlink = ground().here;
-    let vxlan = Vxlan { name: "tunnel", mac: HERE, mtu: 1400, port: 4789 };
+    let peers = VxlanPeers::ByRoute;
+    let vxlan = Vxlan { name: "tunnel", mac: HERE, mtu: 1400, port: 4789, peers };
     netlink.apply(&[Change::Vxlan(vxlan)]).unwrap();
     let again = netlink.apply(&[Change::Vxlan(vxlan)]).unwrap_err();
     assert!(again.already_exists(), "{again}");
@@ -228,10 +229,15 @@ fn tunnels_rules_and_neighbours_are_read_back_as_they_were_made() {
         route("10.3.0.0/27", to("2001:db8::7", Some(gateway))),
         route("fd00:2::/123", to("192.0.2.7", Some(gateway))),
         route("fe80::7/128", to("2001:db8::7", None)),
+        route("10.4.0.0/16", RouteKind::Throw),
     ];
     let neighbour = Neighbour { link: device.index, address: gateway.into(), mac: THERE };
-    let rules = ["10.0.0.0/8", "fd00::/16"].map(|from| Rule {
+    let marked = Some(MarkBits { value: 0x10, mask: 0x3ff0 });
+    let rules =
+        [("10.0.0.0/8", None), ("0.0.0.0/0", marked), ("fd00::/16", None), ("::/0", marked)];
+    let rules = rules.map(|(from, mark)| Rule {
         from: from.parse().unwrap(),
+        mark,
         table: 1_000,
         priority: 100,
         protocol: OURS,

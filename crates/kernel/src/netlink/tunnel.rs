@@ -15,7 +15,7 @@ use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
 use super::change::{family, named};
-use super::{LinkRef, Rule, Tunnel, Vxlan};
+use super::{InputRule, LinkRef, MarkBits, Rule, Tunnel, Vxlan, VxlanPeers};
 
 /// `LWTUNNEL_IP_ID`, `_DST`, `_TTL` and `_FLAGS`.
 const ID: u16 = 1;
@@ -26,14 +26,22 @@ const FLAGS: u16 = 6;
 /// number is written on it.
 const CHECKSUM_AND_KEY: u16 = 1 | 4;
 const MOST_HOPS: u8 = 64;
+/// How long the origin of a hardware address is remembered without a packet from it: longer than an idle
+/// connection lives, in seconds.
+const AGEING: u32 = 432_000;
+/// The most origins: one for each machine of a network of any size that there is.
+const MOST_LEARNED: u32 = 65_536;
 
 pub(super) fn vxlan(wanted: &Vxlan<'_>) -> LinkMessage {
     let mut message = named(LinkRef::Name(wanted.name));
-    let data = vec![
-        InfoVxlan::CollectMetadata(true),
-        InfoVxlan::Learning(false),
-        InfoVxlan::Port(wanted.port),
-    ];
+    let mut data = vec![InfoVxlan::Port(wanted.port)];
+    data.extend(match wanted.peers {
+        VxlanPeers::ByRoute => [InfoVxlan::CollectMetadata(true), InfoVxlan::Learning(false)],
+        VxlanPeers::Learned { network } => [InfoVxlan::Id(network), InfoVxlan::Learning(true)],
+    });
+    if wanted.peers != VxlanPeers::ByRoute {
+        data.extend([InfoVxlan::Ageing(AGEING), InfoVxlan::Limit(MOST_LEARNED)]);
+    }
     message.attributes.extend([
         LinkAttribute::Address(wanted.mac.0.to_vec()),
         LinkAttribute::Mtu(wanted.mtu),
@@ -134,6 +142,25 @@ pub(super) fn rule(rule: &Rule) -> RuleMessage {
         RuleAttribute::Priority(rule.priority),
         RuleAttribute::Protocol(rule.protocol.into()),
     ]);
+    if rule.from.prefix_len() == 0 {
+        attributes.retain(|attribute| !matches!(attribute, RuleAttribute::Source(_)));
+    }
+    if let Some(MarkBits { value, mask }) = rule.mark {
+        attributes.extend([RuleAttribute::FwMark(value), RuleAttribute::FwMask(mask)]);
+    }
+    message
+}
+
+pub(super) fn input_rule(rule: &InputRule<'_>) -> RuleMessage {
+    let mut message = RuleMessage::default();
+    message.header.family = if rule.is_ipv4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    message.header.action = RuleAction::ToTable;
+    message.attributes = vec![
+        RuleAttribute::Table(rule.table),
+        RuleAttribute::Iifname(rule.link.to_owned()),
+        RuleAttribute::Priority(rule.priority),
+        RuleAttribute::Protocol(rule.protocol.into()),
+    ];
     message
 }
 
@@ -150,7 +177,12 @@ pub(super) fn read_rule(message: Message) -> Option<Rule> {
         return None;
     };
     let (mut from, mut priority, mut protocol) = (None, 0, 0);
+    let (mut mark, mut mask) = (None, u32::MAX);
     let mut table = u32::from(message.header.table);
+    let anywhere: IpAddr = match message.header.family {
+        AddressFamily::Inet => [0; 4].into(),
+        _ => [0; 16].into(),
+    };
     for attribute in message.attributes {
         match attribute {
             RuleAttribute::Source(address) => {
@@ -159,8 +191,12 @@ pub(super) fn read_rule(message: Message) -> Option<Rule> {
             RuleAttribute::Priority(number) => priority = number,
             RuleAttribute::Protocol(number) => protocol = number.into(),
             RuleAttribute::Table(number) => table = number,
+            RuleAttribute::FwMark(value) => mark = Some(value),
+            RuleAttribute::FwMask(bits) => mask = bits,
             _ => {}
         }
     }
-    Some(Rule { from: from?, table, priority, protocol })
+    let mark = mark.map(|value| MarkBits { value, mask });
+    let from = from.or_else(|| mark.and(IpNet::new(anywhere, 0).ok()))?;
+    Some(Rule { from, mark, table, priority, protocol })
 }

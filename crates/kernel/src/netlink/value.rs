@@ -35,8 +35,7 @@ pub struct VethPeer<'a> {
     pub namespace: BorrowedFd<'a>,
 }
 
-/// A vxlan device to make, whose routes say to which machine a packet goes and with which network's
-/// number. It learns nothing and floods nothing.
+/// A vxlan device to make. It floods nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Vxlan<'a> {
     pub name: &'a str,
@@ -44,6 +43,17 @@ pub struct Vxlan<'a> {
     pub mtu: u32,
     /// The UDP port that packets come to and go to.
     pub port: u16,
+    pub peers: VxlanPeers,
+}
+
+/// How a vxlan device knows to which machine a packet goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VxlanPeers {
+    /// Its routes say so, and with which network's number. It learns nothing.
+    ByRoute,
+    /// It takes packets of one network, and sends to a hardware address where packets from that address
+    /// came from last.
+    Learned { network: u32 },
 }
 
 /// The settings of a link to change.
@@ -86,12 +96,33 @@ pub enum Change<'a> {
     /// Of a rule that is there a second one is refused.
     Rule(Rule),
     DeleteRule(Rule),
+    /// Of a rule that is there a second one is refused.
+    InputRule(InputRule<'a>),
 }
 
-/// Packets from some addresses are routed by another table.
+/// Packets that come in by a link are routed by another table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InputRule<'a> {
+    pub link: &'a str,
+    pub is_ipv4: bool,
+    pub table: u32,
+    pub priority: u32,
+    pub protocol: u8,
+}
+
+/// Bits of a packet's mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MarkBits {
+    pub value: u32,
+    pub mask: u32,
+}
+
+/// Packets from some addresses, or with a mark, are routed by another table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Rule {
     pub from: IpNet,
+    /// Only packets whose mark has these bits.
+    pub mark: Option<MarkBits>,
     pub table: u32,
     /// Lower ones come first.
     pub priority: u32,
@@ -151,6 +182,8 @@ pub enum RouteKind {
     Tunnel(Tunnel),
     /// Packets are dropped.
     Blackhole,
+    /// The table has no route for them: the rules that follow decide.
+    Throw,
 }
 
 /// Where a tunnel leads.
@@ -201,6 +234,7 @@ impl fmt::Display for Route {
                 write!(f, "{destination} by a tunnel to {}", tunnel.remote)?;
             }
             RouteKind::Blackhole => write!(f, "{destination} to nowhere")?,
+            RouteKind::Throw => write!(f, "{destination} by the next rule")?,
         }
         write!(f, " in table {table}")
     }
@@ -234,6 +268,9 @@ impl fmt::Display for Change<'_> {
             Self::Rule(Rule { from, table, .. }) => write!(f, "route {from} by table {table}"),
             Self::DeleteRule(Rule { from, table, .. }) => {
                 write!(f, "no longer route {from} by table {table}")
+            }
+            Self::InputRule(InputRule { link, table, .. }) => {
+                write!(f, "route what comes by link {link} by table {table}")
             }
         }
     }

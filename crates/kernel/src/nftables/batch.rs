@@ -5,7 +5,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST};
 use super::expression::{Expression, Verdict, number, string, value};
 use super::{
     BATCH_BEGIN, BATCH_END, DELETE_CHAIN, DELETE_ELEMENT, DELETE_RULE, DELETE_SET, DELETE_TABLE,
-    INET, NEW_CHAIN, NEW_ELEMENT, NEW_RULE, NEW_SET, NEW_TABLE, SUBSYSTEM,
+    INET, NETDEV, NEW_CHAIN, NEW_ELEMENT, NEW_RULE, NEW_SET, NEW_TABLE, SUBSYSTEM,
 };
 use crate::conntrack::attributes::{message, nested, write};
 
@@ -210,6 +210,7 @@ pub(super) fn following(key: &[u8]) -> Option<Vec<u8>> {
 #[derive(Clone, Debug)]
 pub struct Batch {
     table: String,
+    family: [u8; 4],
     pub(super) bytes: Vec<u8>,
     /// How many messages there are; the last one's sequence number is the first's plus this less one.
     pub(super) count: u32,
@@ -219,7 +220,13 @@ pub struct Batch {
 
 impl Batch {
     pub fn new(table: impl Into<String>) -> Self {
-        Self { table: table.into(), bytes: Vec::new(), count: 0, last: 0 }
+        Self { table: table.into(), family: INET, bytes: Vec::new(), count: 0, last: 0 }
+    }
+
+    /// Changes the table of that name among those of single links: [`Batch::add_link_chain`]. They are made
+    /// together with those of both IP families before them.
+    pub fn of_links(&mut self) {
+        self.family = NETDEV;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -235,7 +242,7 @@ impl Batch {
         self.last = self.bytes.len();
         self.count += 1;
         let (table, flags) = (&self.table, NLM_F_REQUEST | flags);
-        message(&mut self.bytes, kind, flags, self.count, INET, |out| inside(out, table));
+        message(&mut self.bytes, kind, flags, self.count, self.family, |out| inside(out, table));
     }
 
     /// Makes the table, or leaves the one that is there.
@@ -264,6 +271,21 @@ impl Batch {
                 number(out, 5, u32::from(!chain.drops));
                 string(out, 7, kind);
             }
+        });
+    }
+
+    /// Makes a base chain of the packets that a link sends, in a table of links.
+    pub fn add_link_chain(&mut self, name: &str, link: &str) {
+        self.add(NEW_CHAIN, NLM_F_CREATE, |out, table| {
+            string(out, 1, table);
+            string(out, 3, name);
+            nested(out, 4, |out| {
+                // `NF_NETDEV_EGRESS`.
+                number(out, 1, 1);
+                number(out, 2, 0);
+                string(out, 3, link);
+            });
+            string(out, 7, "filter");
         });
     }
 

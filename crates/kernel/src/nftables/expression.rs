@@ -26,6 +26,8 @@ impl Register {
 /// Which header a payload's offset counts from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Header {
+    /// Ethernet's.
+    Link,
     Network,
     Transport,
 }
@@ -215,6 +217,7 @@ impl Expression {
         match self {
             Self::Payload { header, offset, length, into } => {
                 let base = match header {
+                    Header::Link => 0,
                     Header::Network => 1,
                     Header::Transport => 2,
                 };

@@ -11,8 +11,14 @@ use crate::conntrack::attributes::{nested, write};
 const FULLY_RANDOM: u32 = 16;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`: ports are those of a range.
 const PORTS: u32 = 2;
-/// `NFT_META_OIFNAME`.
+/// `NFT_META_IIFNAME`, `NFT_META_OIFNAME`.
+const INPUT_NAME: u32 = 6;
 const OUTPUT_NAME: u32 = 7;
+/// `NFT_NG_RANDOM`.
+const RANDOM: u32 = 1;
+/// `NFT_EXTHDR_OP_TCPOPT`, and the option of the largest segment.
+const TCP_OPTION: u32 = 1;
+const MAXIMUM_SEGMENT: u8 = 2;
 /// A name is compared with the zeros behind it.
 const INTERFACE_NAME: usize = 16;
 
@@ -36,6 +42,49 @@ impl Expression {
             write(&mut attributes, 3, &last.number());
         }
         Self::Encoded { name: b"masq\0", attributes }
+    }
+
+    /// Loads the name of the interface that the packet came in by: compare it with [`interface_name`], or
+    /// with the bytes that it begins with.
+    ///
+    /// [`interface_name`]: Self::interface_name
+    pub fn input_interface(into: Register) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 1, &into.number());
+        number(&mut attributes, 2, INPUT_NAME);
+        Self::Encoded { name: b"meta\0", attributes }
+    }
+
+    /// Puts a number below `count` into a register, in the machine's byte order and at random.
+    pub fn random(into: Register, count: u32) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 1, &into.number());
+        number(&mut attributes, 2, count);
+        number(&mut attributes, 3, RANDOM);
+        Self::Encoded { name: b"numgen\0", attributes }
+    }
+
+    /// Writes four bytes of a register into the link's header, from this offset on.
+    pub fn write_link_header(from: Register, offset: u32) -> Self {
+        let mut attributes = Vec::new();
+        number(&mut attributes, 2, 0);
+        number(&mut attributes, 3, offset);
+        number(&mut attributes, 4, 4);
+        write(&mut attributes, 5, &from.number());
+        number(&mut attributes, 6, 0);
+        Self::Encoded { name: b"payload\0", attributes }
+    }
+
+    /// Lowers the largest segment that a TCP packet announces to the two bytes in a register. Packets that
+    /// announce none or less stay as they are.
+    pub fn clamp_segments(to: Register) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 2, &[MAXIMUM_SEGMENT]);
+        number(&mut attributes, 3, 2);
+        number(&mut attributes, 4, 2);
+        number(&mut attributes, 6, TCP_OPTION);
+        write(&mut attributes, 7, &to.number());
+        Self::Encoded { name: b"exthdr\0", attributes }
     }
 
     /// Loads the name of the interface that the packet leaves by: compare it with [`interface_name`].
