@@ -6,6 +6,7 @@ mod address_block;
 mod address_pool;
 pub mod admission_rule;
 mod cluster;
+mod egress;
 mod field;
 mod group;
 mod identity;
@@ -30,6 +31,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Event, Namespace, Node, PersistentVolumeClaim, Pod, ReplicationController, Secret,
     Service,
 };
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
@@ -44,6 +46,10 @@ pub use address_pool::{
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, Impersonation, KubeconfigSecret};
+pub use egress::{
+    EGRESS_ANNOTATIONS, Egress, EgressDisruptionBudget, EgressFailure, EgressPodMetadata,
+    EgressPodTemplate, EgressReplica, EgressSpec, EgressStatus, MOST_REPLICAS, SessionAffinity,
+};
 pub use group::{
     Group, GroupCriteria, GroupCriterion, GroupKey, GroupMode, GroupOp, GroupSpec, GroupStatus,
     GroupSubject, RESERVED_GROUPS, domain, network,
@@ -95,6 +101,7 @@ pub fn definitions() -> Vec<CustomResourceDefinition> {
         AdmissionRule::crd(),
         ClusterMesh::crd(),
         Cluster::crd(),
+        Egress::crd(),
         Group::crd(),
         IdentityProvider::crd(),
         ImageReport::crd(),
@@ -139,6 +146,7 @@ kubernetes! {
     Node: false,
     PersistentVolumeClaim: true,
     Pod: true,
+    PodDisruptionBudget: true,
     ReplicaSet: true,
     ReplicationController: true,
     Role: true,

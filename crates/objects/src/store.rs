@@ -93,12 +93,15 @@ pub struct Within {
     pub labels: Option<Selector>,
     /// The one of this name. Who may read no other is asked for nothing more.
     pub name: Option<String>,
+    /// The pods that are bound to this node; of no other kind.
+    pub node: Option<String>,
 }
 
 impl Within {
     /// As Kubernetes writes a selection by name.
     pub(crate) fn field_selector(&self) -> Option<String> {
-        self.name.as_ref().map(|name| format!("metadata.name={name}"))
+        let name = self.name.as_ref().map(|name| format!("metadata.name={name}"));
+        name.or_else(|| self.node.as_ref().map(|node| format!("spec.nodeName={node}")))
     }
 }
 

@@ -204,7 +204,7 @@ impl Objects {
         let snapshot = Snapshot::new(None);
         let (published, stop, id) = (snapshot.clone(), tasks.stopping(), id.clone());
         let (namespace, name) = (id.namespace.clone(), Some(id.name.clone()));
-        let mut watch = self.watch::<K>(Within { namespace, labels, name });
+        let mut watch = self.watch::<K>(Within { namespace, labels, name, node: None });
         tasks.spawn(format!("watch {} {id}", K::NAME), async move {
             while let Some(Some(event)) = stop.bound(watch.next()).await {
                 let is_it = |object: &K| Id::of(object) == id;

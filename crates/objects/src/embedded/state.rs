@@ -482,10 +482,11 @@ impl Draft<'_> {
 }
 
 fn selects(within: &Within, object: &DynamicObject) -> bool {
-    let Within { namespace, labels, name } = within;
+    let Within { namespace, labels, name, node } = within;
     namespace.as_ref().is_none_or(|wanted| object.metadata.namespace.as_ref() == Some(wanted))
         && labels.as_ref().is_none_or(|selector| selector.matches(object.metadata.labels.as_ref()))
         && name.as_ref().is_none_or(|name| object.metadata.name.as_ref() == Some(name))
+        && node.as_ref().is_none_or(|node| object.data["spec"]["nodeName"] == **node)
 }
 
 fn owners(object: &DynamicObject) -> impl Iterator<Item = &Uid> {
