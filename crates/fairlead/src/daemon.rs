@@ -5,6 +5,7 @@ pub(crate) mod agent;
 pub(crate) mod agents;
 pub(crate) mod api_tls;
 pub(crate) mod controller;
+pub(crate) mod egress;
 pub(crate) mod leading;
 pub(crate) mod logging;
 mod notify;

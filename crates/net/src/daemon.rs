@@ -34,6 +34,7 @@ use tracing::info;
 use crate::addresses::OpenError;
 use crate::claims::{BlockClaims, NodeIdentity};
 use crate::datapath::PodPolicies;
+use crate::egress::{self, EgressMetrics, EgressReconciler};
 use crate::masquerade::{self, MasqueradeMetrics, MasqueradeReconciler};
 use crate::namespace_pools::NamespacePools;
 use crate::node::{Node, NodeError};
@@ -70,6 +71,10 @@ pub struct NetConfig {
     pub mtu: Option<u32>,
     /// The UDP port of the overlay, the same on all nodes.
     pub vxlan_port: u16,
+    /// Whether pods may use egresses: then the node's own pods are watched.
+    pub egress: bool,
+    /// The UDP port of the tunnels to egress pods, the same on all nodes.
+    pub egress_port: u16,
     /// The routing table in which this node's blocks are exported.
     pub export_table: Option<u32>,
     /// How long the node still counts as ready after this agent was last healthy ([`cni::ready`]).
@@ -150,6 +155,7 @@ pub fn start_with(
     let over_ipv4 = reached.read(|own| own.iter().all(IpAddr::is_ipv4));
     let device = DeviceSettings { port: config.vxlan_port, mtu: overlay::mtu(uplink, over_ipv4) };
     let identity = NodeIdentity { name: config.node.clone(), addresses: reached };
+    let known_as = identity.clone();
     let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
     claims.register(registry);
     let pools_ready = readiness.announce("address-pools");
@@ -201,6 +207,24 @@ pub fn start_with(
     };
     let serve = server::serve(listener, handle, ServerLimits::default(), tasks.clone());
     tasks.spawn_essential("cni-server", serve);
+    if config.kubernetes && config.egress {
+        let metrics = EgressMetrics::default();
+        metrics.register(registry);
+        let egress = EgressReconciler::new(
+            node.clone(),
+            known_as,
+            DeviceSettings { port: config.egress_port, ..device },
+            &objects,
+            addresses.clone(),
+            trust.pools.clone(),
+            &config.data,
+            metrics,
+            tasks.clone(),
+        );
+        let (key, pace, stop) = (config.node.clone(), egress::PACE, stop.clone());
+        let keeping = reconcile("egress", key, pace, egress, ledger.clone(), stop);
+        tasks.spawn("net-egress", keeping);
+    }
     let key = config.node.clone();
     let makes_pool = pool.is_some();
     if let Some(pool) = pool {

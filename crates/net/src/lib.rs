@@ -18,6 +18,7 @@ mod attachment;
 pub mod claims;
 pub mod daemon;
 pub mod datapath;
+pub mod egress;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod journal;

@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::IpNet;
 use kernel::netlink::{
     self, Address, Change, Link, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, Rule, SetLink,
-    Tunnel, Vxlan,
+    Tunnel, Vxlan, VxlanPeers,
 };
 use kernel::sysctl;
 use objects::kinds::Overlay;
@@ -182,7 +182,8 @@ pub(crate) fn to_node(node: &str, tunnel: Tunnel, via: &[IpAddr]) -> (Vec<Route>
 
 /// The rule by which packets from a pool's pods look into the table of nodes.
 pub(crate) fn rule(network: IpNet) -> Rule {
-    Rule { from: network, table: NODE_TABLE, priority: PRIORITY, protocol: ROUTE_PROTOCOL }
+    let (table, protocol) = (NODE_TABLE, ROUTE_PROTOCOL);
+    Rule { from: network, mark: None, table, priority: PRIORITY, protocol }
 }
 
 /// Says whether a rule is one that [`rule`] made.
@@ -192,22 +193,37 @@ pub(crate) fn is_our_rule(rule: &Rule) -> bool {
 
 /// Makes the device, or corrects the one that is there; returns its number. Blocks.
 pub(crate) fn ensure(node: &Node, name: &str, settings: DeviceSettings) -> Result<u32, NodeError> {
-    let (mac, own) = (mac_of(name), gateway_of(name));
     let DeviceSettings { port, mtu } = settings;
-    let vxlan = Vxlan { name: DEVICE, mac, mtu, port };
+    let (mac, peers) = (mac_of(name), VxlanPeers::ByRoute);
+    ensure_vxlan(node, Vxlan { name: DEVICE, mac, mtu, port, peers }, gateway_of(name))
+}
+
+/// Makes a vxlan device with an address of its own, or corrects the one that is there; returns its number.
+/// Blocks.
+pub(crate) fn ensure_vxlan(
+    node: &Node,
+    vxlan: Vxlan<'static>,
+    own: Ipv6Addr,
+) -> Result<u32, NodeError> {
+    let Vxlan { name, mac, mtu, .. } = vxlan;
     let made = node.netlink(|netlink| {
         let made = match netlink.apply(&[Change::Vxlan(vxlan)]) {
             Err(error) if error.already_exists() => false,
             other => other.map(|()| true)?,
         };
-        Ok((made, netlink.link(LinkRef::Name(DEVICE))?))
+        Ok((made, netlink.link(LinkRef::Name(name))?))
     })?;
-    let (new, Some(link)) = made else { return Err(NodeError::Gone(DEVICE)) };
+    let (new, Some(link)) = made else { return Err(NodeError::Gone(name)) };
     if new {
-        node.namespace().run_in(loosen).map_err(NodeError::Enter)?;
+        node.namespace().run_in(|| loosen(name)).map_err(NodeError::Enter)?;
     }
     if !new && link.up && link.mtu == mtu && link.mac == Some(mac) {
         return Ok(link.index);
+    }
+    if !new && link.mac != Some(mac) {
+        // The number of the node is in it, and nothing else of the device can be changed so well.
+        remove_device(node, name)?;
+        return ensure_vxlan(node, vxlan, own);
     }
     node.netlink(|netlink| netlink.apply(&set_up(&link, mtu, own)))?;
     Ok(link.index)
@@ -223,15 +239,20 @@ fn set_up(link: &Link, mtu: u32, own: Ipv6Addr) -> Vec<Change<'static>> {
 
 /// What a node sends to another node's pod comes by the device from an address that is routed elsewhere:
 /// reverse path filtering must be loose there. The higher of this and of the sysctl for all links holds.
-fn loosen() {
+fn loosen(device: &str) {
     // Errors: there is no such filter, or the device cannot have IPv6, which the address will say.
-    let _ = fs::write(sysctl::net(format!("ipv4/conf/{DEVICE}/rp_filter")), "2");
-    let _ = fs::write(sysctl::net(format!("ipv6/conf/{DEVICE}/disable_ipv6")), "0");
+    let _ = fs::write(sysctl::net(format!("ipv4/conf/{device}/rp_filter")), "2");
+    let _ = fs::write(sysctl::net(format!("ipv6/conf/{device}/disable_ipv6")), "0");
 }
 
 /// Removes the device and with it its routes; says whether there was one. Blocks.
 pub(crate) fn remove(node: &Node) -> Result<bool, NodeError> {
-    match node.netlink(|netlink| netlink.apply(&[Change::Delete(LinkRef::Name(DEVICE))])) {
+    remove_device(node, DEVICE)
+}
+
+/// Removes a device; says whether there was one. Blocks.
+pub(crate) fn remove_device(node: &Node, name: &str) -> Result<bool, NodeError> {
+    match node.netlink(|netlink| netlink.apply(&[Change::Delete(LinkRef::Name(name))])) {
         Ok(()) => Ok(true),
         Err(NodeError::Kernel(error)) if error.not_found() => Ok(false),
         Err(error) => Err(error),

@@ -6,6 +6,7 @@
 
 use kernel::netlink::{Change, Link, LinkRef, Netlink, Route};
 
+use crate::egress;
 use crate::node::{Node, NodeError};
 use crate::overlay;
 use crate::reconcile::is_ours;
@@ -42,6 +43,11 @@ pub fn purge(
                 purged.interfaces.push(link.name);
             }
         }
+    }
+    match egress::remove(node) {
+        Ok(true) => purged.interfaces.push(egress::DEVICE.to_owned()),
+        Ok(false) => {}
+        Err(error) => purged.failed.push(stallproof::sentence(&error)),
     }
     // Pods do not need it once no agent says where other nodes are.
     if overlay::remove(node)? {

@@ -224,6 +224,8 @@ async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Ta
         masquerade: false,
         mtu: None,
         vxlan_port: 4789,
+        egress: false,
+        egress_port: net::egress::PORT,
         export_table: Some(119),
         // STATUS says how the daemon is, not how it was.
         grace: Duration::ZERO,

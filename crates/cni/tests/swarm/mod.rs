@@ -105,6 +105,8 @@ pub(crate) fn serve(
             masquerade: false,
             mtu: None,
             vxlan_port: 4789,
+            egress: false,
+            egress_port: net::egress::PORT,
             export_table: Some(119),
             grace,
             kubernetes: false,

@@ -14,6 +14,7 @@ mod crds;
 mod delete;
 mod describe;
 mod doctor;
+mod egress;
 mod events;
 mod exec;
 mod forward;
@@ -96,6 +97,7 @@ enum Verb {
     Uninstall(install::UninstallArgs),
     Status(install::StatusArgs),
     Agent(agent::Args),
+    Egress(egress::Args),
     Agents(agents::Args),
     Clusters(clusters::Args),
     Get(Box<get::Args>),
@@ -183,6 +185,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Up(args) => up::run(args),
         Verb::Controller(args) => controller::run(args),
         Verb::Agent(args) => agent::run(args),
+        Verb::Egress(args) => egress::run(args),
         Verb::Install(args) => install::run(args),
         Verb::Upgrade(args) => install::upgrade(args),
         Verb::Uninstall(args) => install::uninstall(args),

@@ -245,6 +245,12 @@ pub(super) fn cluster(text: &str) -> Option<String> {
 }
 
 /// A name or an address, with nothing beside it.
+/// The name of an image: the server that has it says whether it is one.
+pub(super) fn image(text: &str) -> Option<String> {
+    let is_one = !text.is_empty() && text.chars().all(|it| it.is_ascii_graphic());
+    is_one.then(|| text.to_owned())
+}
+
 pub(super) fn host(text: &str) -> Option<String> {
     let is_address = text.parse::<IpAddr>().is_ok();
     (is_address || values::node(text).is_some()).then(|| text.to_owned())

@@ -14,9 +14,9 @@ use pki::agents::LIFETIME;
 use policy::program::Denial;
 
 use super::formats::{
-    addresses, bool, cluster, directory, file, files, host, host_and_port, log_level, namespace,
-    number, on_or_off, one_of, optional_file, plain, prometheus, registry, size, subnets, text,
-    time, user, words,
+    addresses, bool, cluster, directory, file, files, host, host_and_port, image, log_level,
+    namespace, number, on_or_off, one_of, optional_file, plain, prometheus, registry, size, subnets,
+    text, time, user, words,
 };
 use super::setting::{Setting, settings};
 use super::{
@@ -191,6 +191,18 @@ settings! {
         /// UDP port of the overlay (pools with `overlay: auto` or `vxlan`), the same on all nodes
         #[setting("net.vxlan-port", "PORT", number(1..=65535))]
         vxlan_port: u16 = 4789,
+
+        /// Whether pods of this node may use Egresses; on Kubernetes only
+        #[setting("net.egress", "on|off", on_or_off())]
+        egress: bool = false,
+
+        /// UDP port of the tunnels to egress pods, the same on all nodes and in all egress pods
+        #[setting("net.egress-port", "PORT", number(1..=65535))]
+        egress_port: u16 = 4788,
+
+        /// Image of the pods that controllers make for Egresses; `none` makes none
+        #[setting("net.egress-image", "IMAGE", text("the name of an image", image).or("none"))]
+        egress_image: Option<String> = None,
 
         /// Routing table in which this node's blocks are put for BIRD and the like; `none` puts them
         /// nowhere

@@ -69,6 +69,8 @@ fn begin_net(
         masquerade: net.masquerade,
         mtu: net.mtu,
         vxlan_port: net.vxlan_port,
+        egress: net.egress,
+        egress_port: net.egress_port,
         export_table: net.export_table,
         grace: net.grace,
         kubernetes: config.store == Store::Kubernetes,

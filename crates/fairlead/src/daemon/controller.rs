@@ -16,6 +16,7 @@ use edge::outbound::Outbound;
 use edge::tls::CertificateFiles;
 use fleet::{Fleet, FleetConfig, InCluster, Secrets};
 use mesh::Meshes;
+use net::egress::EgressControllerConfig;
 use net::pool_controller::Reclaim;
 use objects::{Election, Id, Leader, Leadership, Objects, Timing};
 use pki::Certificates;
@@ -114,6 +115,9 @@ pub(crate) fn begin(
         Store::Embedded => Reclaim::Never,
         Store::Kubernetes => Reclaim::WithoutNode(net::pool_controller::GRACE),
     };
+    let image = config.net.egress_image.clone().filter(|_| config.store == Store::Kubernetes);
+    let port = config.net.egress_port;
+    let egress = image.map(|image| EgressControllerConfig { image, port });
     let compiled = programs.active.clone();
     let leading = Leading::default();
     leading.register(registry);
@@ -126,6 +130,7 @@ pub(crate) fn begin(
         fleet: fleet.clone(),
         ledger: ledger.clone(),
         reclaim,
+        egress,
     };
     let store = objects.clone();
     let leadership = stand(config, objects, work, &process.leading);
@@ -207,6 +212,8 @@ struct LeaderWorks {
     fleet: Fleet,
     ledger: Ledger,
     reclaim: Reclaim,
+    /// None where no image is known that egress pods could run, or no cluster that could run them.
+    egress: Option<EgressControllerConfig>,
 }
 
 /// One term: what only one replica does is begun here. It runs in the leader's tasks, ends with them,
@@ -219,6 +226,9 @@ fn lead(leader: &Leader, work: &LeaderWorks) {
     work.programs.lead(leader);
     mesh::controller::start(leader, &work.fleet, &work.ledger);
     net::pool_controller::start(leader, work.reclaim);
+    if let Some(egress) = &work.egress {
+        net::egress::start_controller(leader, egress.clone());
+    }
 }
 
 /// Stands for the one election that this process takes part in.

@@ -247,6 +247,8 @@ impl Daemon {
             masquerade: false,
             mtu: None,
             vxlan_port: net::overlay::PORT,
+            egress: false,
+            egress_port: net::egress::PORT,
             export_table: Some(119),
             grace: Duration::ZERO,
             kubernetes: false,
