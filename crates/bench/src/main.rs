@@ -27,6 +27,7 @@ const BENCHMARKS: [(&str, &str); 18] = [
     ("cni", "cni"),
     ("fairlead", "flood"),
     ("net", "overlay"),
+    ("wireguard", "tunnel"),
     ("fairlead", "console"),
     ("node", "enforcement"),
 ];

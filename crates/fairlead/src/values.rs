@@ -20,6 +20,13 @@ pub(crate) fn node(text: &str) -> Option<String> {
         .then(|| text.to_owned())
 }
 
+/// What Linux takes for the name of an interface, and less.
+pub(crate) fn interface(text: &str) -> Option<String> {
+    let fits = (1..=15).contains(&text.len());
+    let letters = text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    (fits && letters).then(|| text.to_owned())
+}
+
 /// What the machine calls itself, as a kubelet would name its node.
 pub(crate) fn machine_name() -> String {
     let name = rustix::system::uname().nodename().to_string_lossy().to_lowercase();

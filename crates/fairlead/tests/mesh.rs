@@ -68,6 +68,43 @@ fn write(dir: &Path) {
 }
 
 #[test]
+fn a_plan_for_our_own_data_plane_reads_what_agents_say() {
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path());
+    let put = |name: &str, text: String| std::fs::write(dir.path().join(name), text).unwrap();
+    put("mesh.yaml", MESH.replace("spec:\n", "spec:\n  dataPlane: wireguard\n"));
+    let key = "b8a8LyxAlV0vKMcV8jcW5x7JG3l9Tss5g5WgqcSSOTk=";
+    let said = json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "WireguardNode", "metadata": {"name": "eu-1"},
+        "spec": {"node": "eu-1", "publicKey": key, "port": 51821},
+    });
+    let node = node("eu-1", "K1", "10.4.0.1/24", "10.1.0.0/24");
+    put("eu.json", json!({"apiVersion": "v1", "kind": "List", "items": [node, said]}).to_string());
+    let args = "--mesh mesh.yaml --nodes eu=eu.json --nodes us=us.yaml -o json";
+    let (code, out, err) = run(dir.path(), args);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let plan: Value = serde_json::from_str(&out).unwrap();
+    let peer = &plan["targets"][1]["creates"][0];
+    assert_eq!(
+        (&peer["apiVersion"], &peer["kind"]),
+        (&json!("fairlead.dev/v1alpha1"), &json!("WireguardPeer"))
+    );
+    assert_eq!(
+        peer["spec"],
+        json!({"allowedIPs": ["10.1.0.0/24"], "persistentKeepalive": 25, "publicKey": key})
+    );
+    assert_eq!(plan["skipped"][0]["reason"], "NodeNoPublicKey");
+    // Another kind is a mistake that does not pass for none.
+    put(
+        "us.yaml",
+        json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}).to_string(),
+    );
+    let (code, _, err) = run(dir.path(), args);
+    assert_eq!(code, 2);
+    assert!(err.contains("has a Pod; a Node, WireguardNode, AddressBlock or a list"), "{err}");
+}
+
+#[test]
 fn a_plan_is_made_from_files_and_applied_leaves_nothing_to_write() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path());

@@ -83,7 +83,14 @@ impl Namespace {
         thread::scope(|scope| {
             let inside = thread::Builder::new().name("netns".to_owned()).stack_size(STACK);
             let inside = inside.spawn_scoped(scope, || {
-                move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network))?;
+                let entered =
+                    move_into_link_name_space(self.as_fd(), Some(LinkNameSpaceType::Network));
+                // Whoever may enter no namespace may be in this one already.
+                if let Err(error) = entered
+                    && Self::current().map_or(true, |current| current.id != self.id)
+                {
+                    return Err(error.into());
+                }
                 Ok(work())
             })?;
             inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))

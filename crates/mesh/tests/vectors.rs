@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use mesh::{Observation, Observed, Peer, index, plan};
-use objects::kinds::ClusterMesh;
+use mesh::{Observation, Observed, Peer, index, plan, with_wireguard};
+use objects::kinds::{AddressBlock, ClusterMesh, WireguardNode, WireguardNodeSpec};
 use serde_json::{Value, json};
 
 fn rows(section: &str) -> Vec<Vec<String>> {
@@ -56,6 +56,7 @@ fn said(peer: &Peer, asked: &str) -> String {
     let spec = &peer.spec;
     match asked {
         "allowedIPs" => spec.allowed_ips.join(","),
+        "next" => spec.next_public_key.clone().unwrap_or_else(|| "none".to_owned()),
         "keepalive" => spec.persistent_keepalive.to_string(),
         "endpoint" => spec.endpoint.as_ref().map_or("none".to_owned(), |endpoint| {
             let host = &endpoint.dns_or_ip;
@@ -120,6 +121,101 @@ fn a_nodes_peer() {
             continue;
         }
         let peer = peer.unwrap_or_else(|| panic!("{what}: {plan:#?}"));
+        assert!(expected.contains('='), "{what}: was to be skipped, and is {:?}", peer.spec);
+        for (asked, expected) in words(expected) {
+            assert_eq!(said(peer, asked), expected, "{what}");
+        }
+    }
+}
+
+/// A node of a cluster with our own data plane, as its objects have it.
+fn wireguard_node(name: &str, words: &BTreeMap<&str, &str>) -> Node {
+    let mut kilo = words.clone();
+    kilo.extend([("key", ""), ("wg", "")]);
+    let mut node = node(name, &kilo);
+    let annotations = node.metadata.annotations.get_or_insert_default();
+    let put = [
+        ("endpoint", "fairlead.dev/wireguard-endpoint"),
+        ("annotated", "wireguard.fairlead.dev/key"),
+    ];
+    for (word, annotation) in put {
+        annotations
+            .extend(words.get(word).map(|value| (annotation.to_owned(), (*value).to_owned())));
+    }
+    let said_by = words.get("said-by").copied().unwrap_or(name);
+    let key = words.get("key").copied().unwrap_or("K");
+    let key = if said_by == name { key } else { "K" };
+    let said = (!key.is_empty()).then(|| {
+        let spec = WireguardNodeSpec {
+            node: said_by.to_owned(),
+            public_key: key.to_owned(),
+            next_public_key: words.get("next").map(|next| (*next).to_owned()),
+            port: words.get("port").map_or(51821, |port| port.parse().unwrap()),
+        };
+        WireguardNode::new(name, spec)
+    });
+    let blocks = |word: &str, of: &str| -> Vec<AddressBlock> {
+        let networks = list(words.get(word).unwrap_or(&"")).into_iter().enumerate();
+        networks
+            .map(|(index, ipv4)| {
+                let spec = json!({"pool": "p", "index": index, "node": of, "ipv4": ipv4});
+                serde_json::from_value(json!({
+                    "apiVersion": "fairlead.dev/v1alpha1", "kind": "AddressBlock",
+                    "metadata": {"name": format!("p-{index}")}, "spec": spec,
+                }))
+                .unwrap()
+            })
+            .collect()
+    };
+    let blocks = [blocks("blocks", name), blocks("other-blocks", "other")].concat();
+    with_wireguard(node, said.as_ref(), &blocks)
+}
+
+#[test]
+fn a_nodes_peer_with_our_own_data_plane() {
+    let rows = rows("A node's peer, with our own data plane");
+    assert!(rows.len() > 20);
+    for row in rows {
+        let [what, given, expected] = &row[..] else { panic!("{row:?}") };
+        let given = words(given);
+        let number = |key: &str| given.get(key).map_or(0, |n| n.parse::<u16>().unwrap());
+        let networks = list(given.get("networks").unwrap_or(&"10.1.0.0/16"));
+        let mesh: ClusterMesh = serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+            "metadata": {"name": "m", "namespace": "fairlead"},
+            "spec": {"dataPlane": "wireguard", "clusters": [
+                {"name": "a", "local": true, "allowedNetworks": networks,
+                 "persistentKeepalive": number("keepalive")},
+                {"name": "b", "clusterRef": "b", "allowedNetworks": ["10.2.0.0/16"],
+                 "persistentKeepalive": number("other-keepalive")},
+            ]},
+        }))
+        .unwrap();
+        let mut nodes = vec![wireguard_node("n", &given)];
+        if let Some(before) = given.get("before") {
+            let (name, what) = before.split_once(':').unwrap();
+            let mut first = words("key=KA pods=10.1.9.0/24");
+            first.extend(words(what));
+            nodes.push(wireguard_node(name, &first));
+        }
+        let other = wireguard_node("b", &words("key=KB pods=10.2.0.0/24"));
+        let observation = |nodes| Observation {
+            nodes: Observed::Known(index(nodes)),
+            peers: Observed::Known(index([])),
+        };
+        let clusters = [("a", observation(nodes)), ("b", observation(vec![other]))];
+        let clusters = clusters.map(|(name, observation)| (name.to_owned(), observation)).into();
+        let plan = plan(&mesh, &[], &clusters);
+        if let Some(skipped) = plan.skipped["a"].iter().find(|skipped| skipped.node == "n") {
+            assert_eq!(&skipped.reason.to_string(), expected, "{what}: {}", skipped.message);
+            continue;
+        }
+        let peer = plan.targets["b"].creates.iter().find(|p| p.spec.public_key == "K");
+        let peer = peer.unwrap_or_else(|| panic!("{what}: {plan:#?}"));
+        assert_eq!(
+            (peer.api_version.as_str(), peer.kind.as_str()),
+            ("fairlead.dev/v1alpha1", "WireguardPeer")
+        );
         assert!(expected.contains('='), "{what}: was to be skipped, and is {:?}", peer.spec);
         for (asked, expected) in words(expected) {
             assert_eq!(said(peer, asked), expected, "{what}");

@@ -210,67 +210,72 @@ fn lead(objects: &Objects, tasks: &Tasks) {
     });
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_of_three_clusters_reach_each_other_while_a_key_changes_and_a_cluster_leaves() {
-    testkit::requires!(kube, netns, tun);
-    let (sandbox, tasks) = (Sandbox::new(), Tasks::new("test"));
-    let router = sandbox.host("r");
-    run(router.command("sysctl").args(["-q", "-w", "net.ipv4.ip_forward=1"]));
-    let mut clusters = Vec::new();
-    for i in 0..3 {
-        clusters.push(Cluster::start(i, &sandbox, &router, &tasks).await);
-    }
-    let [a, b, c] = &clusters[..] else { panic!() };
-    let objects = prepare_store(&clusters).await;
-    lead(&objects, &tasks);
-    objects.apply(&mesh(&[0, 1, 2]), Expected::Any, soon()).await.unwrap();
+mod kube_servers {
+    use super::*;
 
-    let echoes = [a.echo(), b.echo(), c.echo()];
-    for (from, to) in [(a, 1), (b, 2), (c, 0)] {
-        eventually("pods reach each other", || async {
-            let Some(stream) = from.connect(echoes[to]).await else { return false };
-            round_trip(stream, 7).await;
-            true
+    #[tokio::test(flavor = "multi_thread")]
+    async fn pods_of_three_clusters_reach_each_other_while_a_key_changes_and_a_cluster_leaves() {
+        testkit::requires!(kube, netns, tun);
+        let (sandbox, tasks) = (Sandbox::new(), Tasks::new("test"));
+        let router = sandbox.host("r");
+        run(router.command("sysctl").args(["-q", "-w", "net.ipv4.ip_forward=1"]));
+        let mut clusters = Vec::new();
+        for i in 0..3 {
+            clusters.push(Cluster::start(i, &sandbox, &router, &tasks).await);
+        }
+        let [a, b, c] = &clusters[..] else { panic!() };
+        let objects = prepare_store(&clusters).await;
+        lead(&objects, &tasks);
+        objects.apply(&mesh(&[0, 1, 2]), Expected::Any, soon()).await.unwrap();
+
+        let echoes = [a.echo(), b.echo(), c.echo()];
+        for (from, to) in [(a, 1), (b, 2), (c, 0)] {
+            eventually("pods reach each other", || async {
+                let Some(stream) = from.connect(echoes[to]).await else { return false };
+                round_trip(stream, 7).await;
+                true
+            })
+            .await;
+        }
+        // Each node is allowed what is its own, and nothing more.
+        for peer in a.peers().await {
+            let own = if peer.name_any().contains("--b--") { "10.1.7.0/27" } else { "10.2.7.0/27" };
+            assert!(peer.spec.allowed_ips.contains(&own.to_owned()), "{peer:?}");
+            assert!(!peer.spec.allowed_ips.contains(&"10.2.200.0/24".to_owned()), "{peer:?}");
+        }
+        let implementation = a.status.read(|status| status.as_ref().map(|it| it.implementation));
+        assert_eq!(implementation, Some(Implementation::Userspace));
+
+        // A connection to the node whose key changes outlives two changes.
+        let mut stream = a.connect(echoes[1]).await.unwrap();
+        for _ in 0..2 {
+            let before = b.key().await.unwrap();
+            let end = Instant::now() + PATIENCE;
+            let mut number = 0;
+            while b.key().await.as_ref() == Some(&before) {
+                assert!(Instant::now() < end, "the key does not change");
+                number += 1;
+                stream = round_trip(stream, number).await;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            stream = round_trip(stream, 1).await;
+        }
+
+        // A cluster that leaves is forgotten by all others, and forgets them.
+        objects.apply(&mesh(&[0, 1]), Expected::Any, soon()).await.unwrap();
+        let of_c = || async {
+            let peers = a.peers().await;
+            let left = peers.iter().all(|peer| !peer.name_any().contains("--c--"));
+            left && c.peers().await.is_empty()
+        };
+        eventually("the peers of the cluster that left are gone", of_c).await;
+        eventually("so are its routes", || async {
+            let routes =
+                a.host.command("ip").args(["route", "show", "10.2.7.0/27"]).output().unwrap();
+            routes.stdout.is_empty()
         })
         .await;
+        round_trip(stream, 2).await;
+        tasks.shutdown(Duration::from_secs(10)).await;
     }
-    // Each node is allowed what is its own, and nothing more.
-    for peer in a.peers().await {
-        let own = if peer.name_any().contains("--b--") { "10.1.7.0/27" } else { "10.2.7.0/27" };
-        assert!(peer.spec.allowed_ips.contains(&own.to_owned()), "{peer:?}");
-        assert!(!peer.spec.allowed_ips.contains(&"10.2.200.0/24".to_owned()), "{peer:?}");
-    }
-    let implementation = a.status.read(|status| status.as_ref().map(|it| it.implementation));
-    assert_eq!(implementation, Some(Implementation::Userspace));
-
-    // A connection to the node whose key changes outlives two changes.
-    let mut stream = a.connect(echoes[1]).await.unwrap();
-    for _ in 0..2 {
-        let before = b.key().await.unwrap();
-        let end = Instant::now() + PATIENCE;
-        let mut number = 0;
-        while b.key().await.as_ref() == Some(&before) {
-            assert!(Instant::now() < end, "the key does not change");
-            number += 1;
-            stream = round_trip(stream, number).await;
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        stream = round_trip(stream, 1).await;
-    }
-
-    // A cluster that leaves is forgotten by all others, and forgets them.
-    objects.apply(&mesh(&[0, 1]), Expected::Any, soon()).await.unwrap();
-    let of_c = || async {
-        let peers = a.peers().await;
-        let left = peers.iter().all(|peer| !peer.name_any().contains("--c--"));
-        left && c.peers().await.is_empty()
-    };
-    eventually("the peers of the cluster that left are gone", of_c).await;
-    eventually("so are its routes", || async {
-        let routes = a.host.command("ip").args(["route", "show", "10.2.7.0/27"]).output().unwrap();
-        routes.stdout.is_empty()
-    })
-    .await;
-    round_trip(stream, 2).await;
-    tasks.shutdown(Duration::from_secs(10)).await;
 }

@@ -15,7 +15,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 use kernel::netns::Namespace;
@@ -40,6 +40,8 @@ const PACE: Pace = Pace {
 };
 /// How soon it is looked again whether a peer's next key has connected.
 const ROTATING: Duration = Duration::from_millis(500);
+/// How often routes are read.
+const REPAIR: Duration = Duration::from_secs(20);
 const LOOKUP: Duration = Duration::from_secs(3);
 /// How many names are looked up at once; the others have their turn afterwards.
 const LOOKUPS: usize = 16;
@@ -91,6 +93,7 @@ pub fn start(
         tasks: tasks.clone(),
         interface: None,
         said: None,
+        repaired: None,
         names: HashMap::new(),
         config,
     };
@@ -112,6 +115,8 @@ struct TunnelReconciler {
     interface: Option<Interface>,
     /// What the store was last told.
     said: Option<WireguardNodeSpec>,
+    /// When routes were last read.
+    repaired: Option<Instant>,
     /// Where names led when they were last looked up.
     names: HashMap<(String, u16), SocketAddr>,
 }
@@ -150,8 +155,17 @@ impl Reconciler for TunnelReconciler {
             self.look_up(&objects).await;
             let own = interface.tunnel.public_key();
             let wanted = wanted(objects.iter().map(AsRef::as_ref), &self.names, own);
+            let repairs = self.repaired.is_none_or(|last| last.elapsed() >= REPAIR);
+            if repairs {
+                self.repaired = Some(Instant::now());
+            }
             let changed = move || {
                 let result = interface.tunnel.set_peers(wanted);
+                // Routes are read anew now and then: somebody else may have removed one.
+                let result = result.and_then(|()| match repairs {
+                    true => interface.tunnel.converge(),
+                    false => Ok(()),
+                });
                 (interface, result)
             };
             let (back, result) = self.blocking(deadline, changed).await?;

@@ -26,18 +26,22 @@ pub(crate) fn wanted(peers: &Peers) -> (BTreeSet<IpNet>, BTreeSet<IpNet>) {
     })
 }
 
-/// Makes the routes of a link those that are wanted, and returns how many changed.
+/// Reads which networks are routed into a link.
+pub(crate) fn read(netlink: &mut Netlink, link: u32) -> Result<BTreeSet<IpNet>, Error> {
+    let kind = RouteKind::Link(link);
+    let is = netlink.routes(MAIN_TABLE)?.into_iter();
+    let is = is.filter(|route| route.protocol == ROUTE_PROTOCOL && route.kind == kind);
+    Ok(is.map(|route| route.destination).collect())
+}
+
+/// Makes the routes of a link those that are wanted.
 pub(crate) fn apply(
     netlink: &mut Netlink,
     link: u32,
+    is: &BTreeSet<IpNet>,
     wanted: &BTreeSet<IpNet>,
-) -> Result<usize, Error> {
+) -> Result<(), Error> {
     let kind = RouteKind::Link(link);
-    let is = netlink.routes(MAIN_TABLE)?.into_iter();
-    let is: BTreeSet<IpNet> = is
-        .filter(|route| route.protocol == ROUTE_PROTOCOL && route.kind == kind)
-        .map(|route| route.destination)
-        .collect();
     let route = |destination: &IpNet| Route {
         destination: *destination,
         table: MAIN_TABLE,
@@ -45,12 +49,12 @@ pub(crate) fn apply(
         kind,
     };
     let gone = is.difference(wanted).map(|it| Change::DeleteRoute(route(it)));
-    let new = wanted.difference(&is).map(|it| Change::Route(route(it)));
+    let new = wanted.difference(is).map(|it| Change::Route(route(it)));
     let changes: Vec<Change<'_>> = gone.chain(new).collect();
     for some in changes.chunks(TOGETHER) {
         netlink.apply(some)?;
     }
-    Ok(changes.len())
+    Ok(())
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ pub struct Tunnel {
     /// The peers as they are wanted, and as the device has them.
     wanted: Peers,
     applied: Peers,
+    /// The routes as they were made; none if that is to be read.
+    routed: Option<BTreeSet<IpNet>>,
     unrouted: BTreeSet<IpNet>,
 }
 
@@ -130,6 +132,7 @@ impl Tunnel {
             link,
             wanted: applied.clone(),
             applied,
+            routed: None,
             unrouted: BTreeSet::new(),
         })
     }
@@ -150,12 +153,17 @@ impl Tunnel {
     /// Makes the peers those that are wanted.
     pub fn set_peers(&mut self, wanted: Peers) -> Result<(), TunnelError> {
         self.wanted = wanted;
-        self.converge()
+        self.apply()
     }
 
     /// Lets successors that have connected take over, and repairs routes that others removed. To be called
     /// every second or so while [`Tunnel::is_rotating`], else every half minute.
     pub fn converge(&mut self) -> Result<(), TunnelError> {
+        self.routed = None;
+        self.apply()
+    }
+
+    fn apply(&mut self) -> Result<(), TunnelError> {
         let effective = if self.is_rotating() {
             rotation::effective(&self.wanted, &self.device.status()?)
         } else {
@@ -167,8 +175,12 @@ impl Tunnel {
             self.applied = effective;
         }
         let (routed, unrouted) = routes::wanted(&self.applied);
-        routes::apply(&mut self.netlink, self.link, &routed)?;
-        self.unrouted = unrouted;
+        let is = match self.routed.take() {
+            Some(is) => is,
+            None => routes::read(&mut self.netlink, self.link)?,
+        };
+        routes::apply(&mut self.netlink, self.link, &is, &routed)?;
+        (self.routed, self.unrouted) = (Some(routed), unrouted);
         Ok(())
     }
 

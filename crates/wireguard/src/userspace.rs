@@ -26,6 +26,7 @@ use kernel::tun::Tun;
 use stallproof::{Deadline, Tasks};
 use tokio::runtime::{Builder, Runtime};
 use tracing::subscriber::NoSubscriber;
+use tracing::warn;
 
 use crate::device::DeviceError;
 use crate::key::{PrivateKey, PublicKey};
@@ -44,7 +45,7 @@ pub(crate) type UserspaceDevice = Device<(Sockets, TunQueue, TunQueue)>;
 
 /// How long a port is waited for that the device's own last socket still has: its tasks are told to end,
 /// and are not waited for.
-const PORT_FREE_WITHIN: Duration = Duration::from_secs(5);
+const PORT_FREE_WITHIN: Duration = Duration::from_secs(8);
 const PORT_RETRY: Duration = Duration::from_millis(2);
 
 /// The device's UDP sockets.
@@ -125,7 +126,10 @@ impl Userspace {
             }
         };
         let userspace = Self { runtime: Some(runtime), device, tasks };
-        userspace.serve_uapi(name, socket_directory).map_err(failed)?;
+        if let Err(error) = userspace.serve_uapi(name, socket_directory) {
+            let directory = socket_directory.display();
+            warn!(%error, %directory, "`wg show` cannot ask this interface");
+        }
         Ok(userspace)
     }
 
@@ -228,7 +232,10 @@ impl Drop for Userspace {
 
 fn bounded<T>(runtime: &Runtime, work: impl Future<Output = T>) -> Result<T, DeviceError> {
     let bounded = async { tokio::time::timeout(ANSWERED_WITHIN, work).await };
-    runtime.block_on(bounded).map_err(|_| DeviceError::TooLate(ANSWERED_WITHIN))
+    // The library has a line for each peer that comes or goes.
+    let quiet = || runtime.block_on(bounded);
+    let done = tracing::subscriber::with_default(NoSubscriber::new(), quiet);
+    done.map_err(|_| DeviceError::TooLate(ANSWERED_WITHIN))
 }
 
 /// Runs work that opens sockets: on a thread of the runtime, which is in the interface's namespace.

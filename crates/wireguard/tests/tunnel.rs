@@ -16,6 +16,7 @@ use kernel::netns::Namespace;
 use testkit::{Host, Sandbox};
 use wireguard::{
     Implementation, Peer, Peers, PresharedKey, PrivateKey, PublicKey, Tunnel, TunnelConfig,
+    TunnelError,
 };
 
 /// Far more than anything here takes; the machine may be busy.
@@ -249,6 +250,10 @@ fn a_peer_is_taken_out_and_comes_back_while_others_go_on() {
         String::from_utf8(shown.stdout).unwrap()
     };
     assert!(route().contains(&a.name), "{}", route());
+    // Somebody removes it, and it comes back.
+    run(a.host.command("ip").args(["route", "delete", "10.65.0.0/16"]));
+    a.tunnel.converge().unwrap();
+    assert!(route().contains(&a.name), "{}", route());
     round_trip(&mut stream, 2);
     a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
     assert_eq!(route(), "");
@@ -267,6 +272,24 @@ fn a_peer_is_taken_out_and_comes_back_while_others_go_on() {
     let mut back = [0; 8];
     stream.read_exact(&mut back).unwrap();
     assert_eq!(u64::from_ne_bytes(back), 4);
+}
+
+#[test]
+fn an_interface_that_somebody_removed_says_so_and_is_opened_again() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (mut a, b) = two(&sandbox, sockets.path().to_str().unwrap());
+    a.reaches(&b);
+    run(a.host.command("ip").args(["link", "delete", &a.name]));
+    let removed = a.tunnel.status().unwrap_err();
+    assert!(matches!(&removed, TunnelError::Removed(name) if *name == a.name), "{removed}");
+    let Machine { host, tunnel, .. } = a;
+    drop(tunnel);
+    let mut a = Machine::new(host, 'a', "192.0.2.1", sockets.path().to_str().unwrap());
+    let mut b = b;
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
+    b.tunnel.set_peers(peers([(a.key(), a.as_peer())])).unwrap();
+    a.reaches(&b);
 }
 
 #[test]

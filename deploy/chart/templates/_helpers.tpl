@@ -28,6 +28,13 @@ yes
 {{- end -}}
 {{- end }}
 
+{{- /* Whether agents have a WireGuard interface of their own. */ -}}
+{{- define "fairlead.wireguard" -}}
+{{- if and .Values.mesh.wireguard .Values.components.mesh -}}
+yes
+{{- end -}}
+{{- end }}
+
 {{- /* Settings as flags, in the order of their names. `flags` has those that the chart gives itself. */ -}}
 {{- define "fairlead.settings" -}}
 {{- $flags := .flags -}}

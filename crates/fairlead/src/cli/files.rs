@@ -101,27 +101,47 @@ fn flatten(mut document: Value, into: &mut Vec<Value>) {
 /// Every object of a file, all of them of one kind: one of another kind is a mistake that should not
 /// pass for none.
 pub(crate) fn objects_of<T: DeserializeOwned>(file: &Path, kind: &str) -> Result<Vec<T>, Failure> {
-    let wrong = |why: String| Failure(format!("{}: {why}", file.display()));
-    let parse = |object: Value| {
-        match object["kind"].as_str() {
-            Some(found) if found == kind => {}
-            Some(found) => {
-                return Err(wrong(format!(
-                    "has a {found}; a {kind} or a list of them was expected"
-                )));
-            }
+    let [objects] = objects_of_kinds(file, [kind])?;
+    parsed(file, kind, objects)
+}
+
+/// Every object of a file by its kind, each of one of these.
+pub(crate) fn objects_of_kinds<const N: usize>(
+    file: &Path,
+    kinds: [&str; N],
+) -> Result<[Vec<Value>; N], Failure> {
+    let mut all = [const { Vec::new() }; N];
+    let wanted = kinds.join(", ");
+    for object in documents(file)? {
+        let found = object["kind"].as_str().map(str::to_owned);
+        match found.as_deref().and_then(|found| kinds.iter().position(|kind| *kind == found)) {
+            Some(place) => all[place].push(object),
             None => {
-                return Err(wrong(format!(
-                    "has an object without a kind; a {kind} or a list of them was expected"
-                )));
+                let found =
+                    found.map_or("an object without a kind".to_owned(), |it| format!("a {it}"));
+                let file = file.display();
+                let expected = format!("a {wanted} or a list of them was expected");
+                return Err(Failure(format!("{file}: has {found}; {expected}")));
             }
         }
+    }
+    Ok(all)
+}
+
+/// Reads objects of one kind of a file.
+pub(crate) fn parsed<T: DeserializeOwned>(
+    file: &Path,
+    kind: &str,
+    objects: Vec<Value>,
+) -> Result<Vec<T>, Failure> {
+    let wrong = |why: String| Failure(format!("{}: {why}", file.display()));
+    let parse = |object: Value| {
         let name = object["metadata"]["name"].as_str().map(str::to_owned);
         let name = name.ok_or_else(|| wrong(format!("a {kind} has no metadata.name")))?;
         serde_json::from_value(object)
             .map_err(|e| wrong(format!("{kind} {name} cannot be read: {e}")))
     };
-    documents(file)?.into_iter().map(parse).collect()
+    objects.into_iter().map(parse).collect()
 }
 
 /// The objects of a file, of one of Fairlead's kinds: at least one, and each of them valid.

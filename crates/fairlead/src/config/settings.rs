@@ -12,6 +12,7 @@ use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
 use policy::program::Denial;
+use wireguard::Implementation;
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, image, log_level,
@@ -33,6 +34,7 @@ pub(super) fn settings() -> &'static [Setting] {
             Net::settings(),
             Sense::settings(),
             Policy::settings(),
+            Mesh::settings(),
             Api::settings(),
             Audit::settings(),
             Admission::settings(),
@@ -88,6 +90,8 @@ settings! {
         sense: Sense = Sense::default(),
         /// What the agent does about policies.
         policy: Policy = Policy::default(),
+        /// What the agent does for meshes.
+        mesh: Mesh = Mesh::default(),
         /// The API.
         api: Api = Api::default(),
         /// The audit.
@@ -253,6 +257,42 @@ settings! {
         /// of its network
         #[setting("guard.observe", "WHETHER", Switch::format())]
         observe: Switch = Switch::Auto,
+    }
+}
+
+settings! {
+    /// What the agent does for meshes.
+    struct Mesh in (config.mesh) {
+        /// Carry packets of meshes with `dataPlane: wireguard` through this node's own WireGuard interface;
+        /// needs store=kubernetes
+        #[setting("mesh.wireguard", "WHETHER", on_or_off())]
+        wireguard: bool = false,
+
+        /// Name of that interface
+        #[setting("mesh.interface", "NAME", text(
+            "a name of 1 to 15 letters, digits, - and _", values::interface
+        ))]
+        interface: String = "flwg0".to_owned(),
+
+        /// UDP port at which nodes of other clusters reach it. Kilo has 51820
+        #[setting("mesh.port", "PORT", number(1..=65535))]
+        port: u16 = 51821,
+
+        /// Its MTU: that of the network less 80 bytes, or less 60 where no peer is reached by IPv6
+        #[setting("mesh.mtu", "BYTES", number(1280..=65535))]
+        mtu: u32 = 1420,
+
+        /// Who encrypts: the kernel where it has WireGuard (`auto`), or always the one of the two
+        #[setting("mesh.implementation", "WHICH", one_of([
+            ("auto", None),
+            ("kernel", Some(Implementation::Kernel)),
+            ("userspace", Some(Implementation::Userspace)),
+        ]))]
+        implementation: Option<Implementation> = None,
+
+        /// How old this node's key may be before it is replaced, without a lost connection
+        #[setting("mesh.key-lifetime", "TIME", time("1h", "8760h").or("none"))]
+        key_lifetime: Option<Duration> = None,
     }
 }
 

@@ -2,41 +2,64 @@
 //! to whom.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use kernel::netns::Namespace;
 use net::daemon::{self, DaemonContext, NetConfig};
 use net::datapath::PodPolicies;
 use node::enforcement::Enforcement;
+use objects::Objects;
 use prometheus_client::registry::Registry;
+use wireguard::TunnelConfig;
+use wireguard::agent::AgentConfig;
 
 use crate::config::{Config, Store};
 use crate::daemon::process::{self, Process, Told};
 use crate::daemon::{observe, policies, store};
 use crate::output::Failure;
 
+/// How long nodes of other clusters know the next key of this one before it is used: a controller that
+/// is replaced takes a quarter of a minute, a cluster that is away for a while a little more.
+const ANNOUNCE: Duration = Duration::from_secs(5 * 60);
+
 pub(crate) fn begin(
     config: &Config,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Told, Failure> {
-    if !config.net.serve && config.sense.controllers.is_empty() {
-        let why = "with net.serve off and no guard.controllers there is nothing to do; set one";
+    if !config.net.serve && config.sense.controllers.is_empty() && !config.mesh.wireguard {
+        let why = "with net.serve and mesh.wireguard off and no guard.controllers there is nothing to \
+                   do; set one";
+        return Err(Failure(why.to_owned()));
+    }
+    if config.mesh.wireguard && config.store != Store::Kubernetes {
+        let why = "mesh.wireguard needs store=kubernetes: a mesh's peers are objects of the cluster's \
+                   API server";
         return Err(Failure(why.to_owned()));
     }
     if !config.policy.enforce {
         policies::end(config);
     }
     let mut told = vec![("node", config.net.node.clone())];
-    let (pods, enforcement) = match config.net.serve {
-        true => {
-            let (pods, enforcement) = begin_net(config, process, registry)?;
+    let objects = match config.net.serve || config.mesh.wireguard {
+        true => Some(store::open(config, &process.tasks, registry)?),
+        false => None,
+    };
+    if let Some(objects) = objects.clone().filter(|_| config.mesh.wireguard) {
+        begin_mesh(config, process, objects)?;
+        told.push(("mesh", format!("{} on UDP port {}", config.mesh.interface, config.mesh.port)));
+    }
+    let (pods, enforcement) = match objects.filter(|_| config.net.serve) {
+        Some(objects) => {
+            let (pods, enforcement) = begin_net(config, process, objects, registry)?;
             (Some(pods), enforcement)
         }
-        false if config.policy.enforce => {
+        None if config.policy.enforce => {
             let enforcement = policies::begin_beside(config, process);
             let why = |why| Failure(format!("policies cannot be enforced: {why}"));
             (None, Some(enforcement.map_err(why)?))
         }
-        false => (None, None),
+        None => (None, None),
     };
     if pods.is_some() {
         told.push(("cni", config.net.socket.display().to_string()));
@@ -52,13 +75,33 @@ pub(crate) fn begin(
     Ok(told)
 }
 
+/// Keeps this node's WireGuard interface.
+fn begin_mesh(config: &Config, process: &Process, objects: Objects) -> Result<(), Failure> {
+    let mesh = &config.mesh;
+    let namespace = Namespace::current().map_err(|e| process::explain(&e))?;
+    let settings = AgentConfig {
+        node: config.net.node.clone(),
+        keys: config.data.join("wireguard"),
+        tunnel: TunnelConfig {
+            mtu: mesh.mtu,
+            implementation: mesh.implementation,
+            ..TunnelConfig::new(&mesh.interface, mesh.port)
+        },
+        key_lifetime: mesh.key_lifetime,
+        announce: ANNOUNCE,
+    };
+    let Process { ledger, tasks, .. } = process;
+    wireguard::agent::start(settings, Arc::new(namespace), objects, ledger, tasks);
+    Ok(())
+}
+
 fn begin_net(
     config: &Config,
     process: &Process,
+    objects: Objects,
     registry: &mut Registry,
 ) -> Result<(net::Addresses, Option<Enforcement>), Failure> {
     let Process { ledger, readiness, tasks, .. } = process;
-    let objects = store::open(config, tasks, registry)?;
     let net = &config.net;
     let settings = NetConfig {
         socket: net.socket.clone(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use install::chart::{Chart, POD_SECURITY_LABEL, Release, namespace};
+use install::chart::{Chart, POD_SECURITY_LABEL, Release, Rendered, namespace};
 use install::values::Values;
 use serde_json::{Value, json};
 
@@ -139,6 +139,13 @@ fn the_command_lines_are_those_of_the_contract() {
     let watching = get(&watching, "DaemonSet", "fairlead-agent");
     assert_eq!(args(watching), [&agent[..], &["--net-serve=off"], &guard[..]].concat());
     assert_eq!(watching["spec"]["template"]["spec"]["initContainers"], Value::Null);
+    // Agents are there for meshes alone, too; and not for Kilo's.
+    let meshed = render("components.guard=false,mesh.wireguard=true");
+    let meshed = get(&meshed, "DaemonSet", "fairlead-agent");
+    let mesh = ["--net-serve=off", "--mesh-wireguard=on", "--mesh-port=51821"];
+    assert_eq!(args(meshed), [&agent[..], &mesh[..]].concat());
+    let off = render("components.guard=false,components.mesh=false,mesh.wireguard=true");
+    assert!(off.objects.iter().all(|object| object["kind"] != "DaemonSet"));
 }
 
 #[test]
@@ -248,29 +255,37 @@ fn the_budget_has_the_version_that_the_cluster_knows() {
 #[test]
 fn agents_are_bound_to_their_nodes_where_the_server_has_policies() {
     let policy = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy";
-    let of = |net: bool, versions: &[&str]| {
+    let of = |with: &str, versions: &[&str]| {
         let mut values = Values::default();
-        values.set(&format!("components.net={net}")).unwrap();
+        values.set(with).unwrap();
         let api_versions = versions.iter().map(ToString::to_string).collect();
         let release =
             Release { namespace: "harbour".to_owned(), api_versions, ..Release::default() };
         Chart::embedded().render(&release, &values).unwrap()
     };
-    let name = "fairlead-agent-own-node";
-    for (net, versions) in [(true, &[][..]), (false, &[policy])] {
-        assert!(find(&of(net, versions), "ValidatingAdmissionPolicy", name).is_none());
+    for (component, name, role) in [
+        ("components.net", "fairlead-agent-own-node", "fairlead-agent"),
+        ("mesh.wireguard", "fairlead-agent-own-key", "fairlead-agent-mesh"),
+    ] {
+        let (on, off) = (format!("{component}=true"), format!("{component}=false"));
+        for (with, versions) in [(&on, &[][..]), (&off, &[policy])] {
+            assert!(find(&of(with, versions), "ValidatingAdmissionPolicy", name).is_none());
+        }
+        own_node_alone(&of(&on, &[policy]), name, role);
     }
-    let rendered = of(true, &[policy]);
-    let binding = get(&rendered, "ValidatingAdmissionPolicyBinding", name);
+}
+
+fn own_node_alone(rendered: &Rendered, name: &str, role: &str) {
+    let binding = get(rendered, "ValidatingAdmissionPolicyBinding", name);
     assert_eq!(binding["spec"], json!({"policyName": name, "validationActions": ["Deny"]}));
-    let found = get(&rendered, "ValidatingAdmissionPolicy", name);
+    let found = get(rendered, "ValidatingAdmissionPolicy", name);
     assert_eq!(
         found["spec"]["matchConditions"][0]["expression"],
         "request.userInfo.username == 'system:serviceaccount:harbour:fairlead-agent'"
     );
 
     // Everything that an agent may write is bound, whatever its role is given later.
-    let role = get(&rendered, "ClusterRole", "fairlead-agent");
+    let role = get(rendered, "ClusterRole", role);
     let reads = ["get", "list", "watch"].map(Value::from);
     let mut written = BTreeSet::new();
     for rule in role["rules"].as_array().unwrap() {

@@ -95,3 +95,18 @@ fn a_new_one_is_empty_and_gone_when_nothing_holds_it() {
         thread::sleep(std::time::Duration::from_millis(10));
     }
 }
+
+#[test]
+fn who_may_enter_no_namespace_still_works_in_its_own() {
+    testkit::requires!(root);
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+    let (own, other) = (Namespace::current().unwrap(), Namespace::create().unwrap());
+    let without = thread::spawn(move || {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective.remove(CapabilitySet::SYS_ADMIN);
+        sets.permitted.remove(CapabilitySet::SYS_ADMIN);
+        set_capabilities(None, sets).unwrap();
+        (own.run_in(|| 7).unwrap(), other.run_in(|| 7).unwrap_err().kind())
+    });
+    assert_eq!(without.join().unwrap(), (7, io::ErrorKind::PermissionDenied));
+}

@@ -41,7 +41,7 @@ fn peers(messages: &[Vec<u8>]) -> Vec<SetPeer> {
                     match attribute {
                         WireguardPeerAttribute::PublicKey(key) => peer.public_key = *key,
                         WireguardPeerAttribute::PresharedKey(key) => {
-                            peer.preshared_key = Some(*key)
+                            peer.preshared_key = Some(*key);
                         }
                         WireguardPeerAttribute::Endpoint(at) => peer.endpoint = Some(*at),
                         WireguardPeerAttribute::PersistentKeepalive(s) => peer.keepalive = Some(*s),

@@ -124,8 +124,7 @@ impl ObservedKind for WireguardPeers {
     type Object = Peer;
     const RESOURCE: &'static str = "wireguardpeers.fairlead.dev";
     const MISSING: Option<&'static str> = Some(WIREGUARD_PEER_CRD);
-    const DEFINITION: Option<fn() -> Value> =
-        Some(|| definition::<objects::kinds::WireguardPeer>());
+    const DEFINITION: Option<fn() -> Value> = Some(definition::<objects::kinds::WireguardPeer>);
     const STRIP: fn(Peer) -> Peer = strip_peer;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
@@ -137,7 +136,7 @@ impl ObservedKind for WireguardNodes {
     type Object = WireguardNode;
     const RESOURCE: &'static str = "wireguardnodes.fairlead.dev";
     const MISSING: Option<&'static str> = Some("the WireguardNode CRD");
-    const DEFINITION: Option<fn() -> Value> = Some(|| definition::<WireguardNode>());
+    const DEFINITION: Option<fn() -> Value> = Some(definition::<WireguardNode>);
     const STRIP: fn(WireguardNode) -> WireguardNode = strip_metadata;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<WireguardNode>> {
@@ -261,7 +260,7 @@ impl ClusterObserver {
         let mut wants = self.wants.clone();
         let otherwise = |wants: &Wants| (wants.kilo, wants.wireguard) != (kilo, wireguard);
         if wants.wait_for(otherwise).await.is_err() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 

@@ -150,7 +150,7 @@ impl Kind for WireguardPeer {
 }
 
 fn key(problems: &mut Invalid, path: &str, key: Option<&String>) {
-    let last = |key: &str| key.bytes().nth(42).is_some_and(|b| b"AEIMQUYcgkosw048".contains(&b));
+    let last = |key: &str| key.as_bytes().get(42).is_some_and(|b| b"AEIMQUYcgkosw048".contains(b));
     let text = |key: &str| {
         key.bytes().take(42).all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
     };

@@ -3,8 +3,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use ::mesh::{self as planner, Index, Observation, Observed, Plan, index};
+use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use objects::kinds::ClusterMesh;
+use objects::kinds::{AddressBlock, ClusterMesh, DataPlane, WireguardNode};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -23,6 +24,9 @@ use crate::output::{self, Failure, Output, Verdict};
 ///   fairlead mesh plan --mesh mesh.yaml --nodes a=a.yaml --nodes b=b.yaml
 ///   fairlead mesh plan --mesh mesh.yaml --nodes a=a.yaml --nodes b=b.yaml \
 ///     --peers a=a-peers.yaml --peers b=b-peers.yaml -o yaml
+///
+/// For a mesh with dataPlane: wireguard a file of nodes has what agents say beside them:
+///   kubectl --context a get nodes,wireguardnodes,addressblocks -o yaml > a.yaml
 ///
 /// Exit codes: 0 a plan was made, whatever it says; 2 it could not be made.
 #[derive(Debug, clap::Args)]
@@ -64,8 +68,11 @@ pub(crate) fn run(args: &Args) -> Verdict {
 
 /// Reads what the files say of each cluster.
 fn observations(args: &Args, mesh: &ClusterMesh) -> Result<BTreeMap<String, Observation>, Failure> {
-    let nodes = by_cluster(&args.nodes, "--nodes", "Node")?;
-    let peers = by_cluster(&args.peers, "--peers", "Peer")?;
+    let (nodes, kind) = match mesh.spec.data_plane {
+        DataPlane::Kilo => (by_cluster(&args.nodes, "--nodes", "Node")?, "Peer"),
+        DataPlane::Wireguard => (wireguard_nodes(&args.nodes)?, "WireguardPeer"),
+    };
+    let peers = by_cluster(&args.peers, "--peers", kind)?;
     let known: Vec<&str> = mesh.spec.clusters.iter().map(|c| c.name.as_str()).collect();
     // A cluster that left the mesh may still have peers, but its nodes are of no use.
     if let Some(unknown) = nodes.keys().find(|name| !known.contains(&name.as_str())) {
@@ -84,6 +91,28 @@ fn observations(args: &Args, mesh: &ClusterMesh) -> Result<BTreeMap<String, Obse
         observations.insert(cluster, Observation { nodes, peers });
     }
     Ok(observations)
+}
+
+/// Reads Nodes with what their agents say of them.
+fn wireguard_nodes(files: &[(String, PathBuf)]) -> Result<BTreeMap<String, Index<Node>>, Failure> {
+    const KINDS: [&str; 3] = ["Node", "WireguardNode", "AddressBlock"];
+    let mut all = BTreeMap::new();
+    for (cluster, file) in files {
+        let [nodes, said, blocks] = files::objects_of_kinds(file, KINDS)?;
+        let nodes: Vec<Node> = files::parsed(file, KINDS[0], nodes)?;
+        let said: Vec<WireguardNode> = files::parsed(file, KINDS[1], said)?;
+        let blocks: Vec<AddressBlock> = files::parsed(file, KINDS[2], blocks)?;
+        let said: BTreeMap<String, WireguardNode> =
+            said.into_iter().map(|it| (it.name_any(), it)).collect();
+        let joined = nodes.into_iter().map(|node| {
+            let said = said.get(&node.name_any());
+            planner::with_wireguard(node, said, &blocks)
+        });
+        if all.insert(cluster.clone(), index(joined)).is_some() {
+            return Err(Failure(format!("--nodes {cluster}=... is given twice")));
+        }
+    }
+    Ok(all)
 }
 
 fn by_cluster<T: DeserializeOwned + ResourceExt>(
