@@ -16,8 +16,8 @@ use wireguard::Implementation;
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, image, log_level,
-    namespace, number, on_or_off, one_of, optional_file, plain, prometheus, registry, size, subnets,
-    text, time, user, words,
+    namespace, number, on_or_off, one_of, optional_file, plain, prometheus, registry, size,
+    subnets, text, time, user, words,
 };
 use super::setting::{Setting, settings};
 use super::{
