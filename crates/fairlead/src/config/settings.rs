@@ -197,7 +197,7 @@ settings! {
         vxlan_port: u16 = 4789,
 
         /// Whether pods of this node may use Egresses; on Kubernetes only
-        #[setting("net.egress", "on|off", on_or_off())]
+        #[setting("net.egress", "WHETHER", on_or_off())]
         egress: bool = false,
 
         /// UDP port of the tunnels to egress pods, the same on all nodes and in all egress pods
