@@ -206,7 +206,7 @@ pub(super) fn chosen(pod: &Pod) -> Option<Vec<String>> {
 }
 
 fn read(file: &Path) -> ClassNumbers {
-    match fs::read(file).map_err(io::Error::from).map(|bytes| serde_json::from_slice(&bytes)) {
+    match fs::read(file).map(|bytes| serde_json::from_slice(&bytes)) {
         Ok(Ok(numbers)) => numbers,
         Ok(Err(error)) => {
             warn!(%error, "the file of egress classes is damaged: connections may move");
