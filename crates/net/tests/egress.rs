@@ -55,7 +55,7 @@ fn egress(name: &str, spec: Value) -> Egress {
     egress
 }
 
-fn pod(name: &str, node: &str, labels: Value, annotations: Value) -> Pod {
+fn pod(name: &str, node: &str, labels: &Value, annotations: &Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": {
             "name": name,
@@ -135,7 +135,7 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
         ("nat-b", "10.2.0.2", "True"),
         ("nat-c", "10.2.0.3", "False"),
     ] {
-        let new = pod(name, "n2", json!({ LABEL: "nat" }), json!({}));
+        let new = pod(name, "n2", &json!({ LABEL: "nat" }), &json!({}));
         pods.create(&PostParams::default(), &new).await.unwrap();
         say(&pods, name, address, ready).await;
     }
@@ -145,7 +145,7 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
         ("web-2", "n2", "egress.coil.cybozu.com/internet"),
         ("db", "n1", "example.com/other"),
     ] {
-        let new = pod(name, node, json!({}), json!({ key: "nat" }));
+        let new = pod(name, node, &json!({}), &json!({ key: "nat" }));
         shop.create(&PostParams::default(), &new).await.unwrap();
     }
     let carried = async || -> Vec<(String, bool)> {
