@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 18] = [
+const BENCHMARKS: [(&str, &str); 19] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
