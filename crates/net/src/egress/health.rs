@@ -17,8 +17,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::READY_PORT;
 
 const EVERY: Duration = Duration::from_millis(250);
-/// How long an answer may take: on any network that pods are on it takes a few milliseconds.
-const WAIT: Duration = Duration::from_millis(500);
+/// How long an answer may take: on any network that pods are on it takes a few milliseconds. With two
+/// misses a replica is silent within a second.
+const WAIT: Duration = Duration::from_millis(300);
 /// So many unanswered in a row, and a replica is silent.
 const MISSES: u8 = 2;
 /// Asked at the same time.
