@@ -183,14 +183,14 @@ describe("what people work with", () => {
 
   test("a workload shows its pods, a pod its volumes; each leads on", async () => {
     await go("/c/eu/deployments.apps/shop/web?tab=pods");
-    await page.getByRole("link", { name: "web-0" }).click();
+    await page.locator("main").getByRole("link", { name: "web-0", exact: true }).click();
     await page.getByRole("heading", { name: "web-0" }).waitFor();
     await page.keyboard.press("v");
     await page.getByText("/etc/web").waitFor();
     await page.getByRole("link", { name: "settings", exact: true }).click();
     await page.getByRole("heading", { name: "settings" }).waitFor();
     await go("/c/eu/nodes/-/node-1?tab=pods");
-    await page.getByRole("link", { name: "web-0" }).waitFor();
+    await page.locator("main").getByRole("link", { name: "web-0", exact: true }).waitFor();
   });
 
   test("usage is in the tables of pods and nodes, on the cluster's page, and over time", async (context) => {
@@ -201,7 +201,11 @@ describe("what people work with", () => {
     await page.locator(".tr", { hasText: "node-1" }).getByText("1.5").first().waitFor();
     await go("/c/eu");
     await page.getByText("1.5 of 4").waitFor();
-    if (!hasPrometheus) return context.diagnostic("this machine has no address but loopback: the API server passes nothing on to one");
+    if (!hasPrometheus) {
+      const why = "this machine has no address but loopback: the API server passes nothing on to one";
+      assert.ok(!process.env.CI, why);
+      return context.skip(why);
+    }
     await go("/c/eu/pods/shop/web-0?tab=usage");
     await page.getByRole("img", { name: /^CPU: .* now, at most/ }).waitFor();
     await page.getByRole("img", { name: /^Memory: \d+ MiB now/ }).waitFor();
