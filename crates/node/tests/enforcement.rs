@@ -381,8 +381,13 @@ fn a_pod_reaches_itself_through_a_service_though_everything_is_denied() {
     let db = ground.host("a/db");
     let reached = db.namespace.run_in(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
     reached.unwrap();
+    // The server tells of it a moment later.
+    let until = Instant::now() + PATIENCE;
+    while servers.take().is_empty() {
+        assert!(Instant::now() < until, "the server heard nothing");
+        thread::sleep(Duration::from_millis(5));
+    }
     // Another pod does not, by the same Service.
-    servers.take();
     let web = ground.host("a/web");
     let reached = web.namespace.run_in(|| TcpStream::connect_timeout(&to, QUIET)).unwrap();
     assert!(reached.is_err());
