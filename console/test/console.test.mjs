@@ -304,15 +304,15 @@ describe("the console", () => {
   test("YAML is read-only first; an edit is tried, shown, applied; one that was overtaken is a conflict", async () => {
     const url = "/apis/apps/v1/namespaces/shop/deployments/web";
     const editor = page.locator(".cm-content");
-    const type = async (find, put) => {
-      await page.evaluate(() => document.querySelector("[data-mode]").shadowRoot.querySelector(".cm-content").focus());
-      await page.keyboard.press("Control+Home");
-      await editor.evaluate((content, [find, put]) => {
-        const view = content.cmView?.view ?? content.cmTile?.view;
-        const at = view.state.doc.toString().indexOf(find);
-        view.dispatch({ changes: { from: at, to: at + find.length, insert: put } });
-      }, [find, put]);
-    };
+    // The editor may be made anew, or not take text yet, at the moment of a look.
+    const type = (find, put) => until(`${put} is typed`, () => editor.evaluate((content, [find, put]) => {
+      const view = content.cmView?.view ?? content.cmTile?.view;
+      const at = view && !view.state.readOnly ? view.state.doc.toString().indexOf(find) : -1;
+      if (at < 0) return false;
+      view.focus();
+      view.dispatch({ changes: { from: at, to: at + find.length, insert: put } });
+      return true;
+    }, [find, put]).catch(() => false));
     await go("/c/eu/deployments.apps/shop/web?tab=yaml");
     await editor.getByText("replicas").first().waitFor();
     assert.equal(await editor.getAttribute("aria-readonly"), "true");
