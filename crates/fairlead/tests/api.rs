@@ -25,6 +25,10 @@ fn without_a_kubeconfig_it_says_so() {
     assert_eq!(clusters["clusters"], json!([]));
     let hint = clusters["hint"].as_str().unwrap();
     assert!(hint.contains("no-such-kubeconfig") && hint.contains("clusters add"), "{hint}");
+    // Whoever observes no cluster has no policies, and says so at once instead of looking for a leader.
+    let status = up.fairlead(&["policy", "status"]);
+    assert_ne!(status.code, 0);
+    assert!(status.err.contains("guard.cluster"), "{}", status.err);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -36,8 +36,12 @@ pub(crate) fn routes() -> Routes {
         .with(Route::list().at_leader(), routes!(objects))
 }
 
+/// What a process says that compiles nothing.
+const NO_CLUSTER: &str = "no policies are in force: this process observes no cluster. Set guard.cluster to one \
+                          of the fleet, or run `fairlead install` in one; `fairlead policy test` judges files";
+
 fn programs_of(api: &Api) -> Result<Programs, Problem> {
-    let none = || Problem::new(ErrorCode::NotFound, "this process compiles no policies");
+    let none = || Problem::new(ErrorCode::NotFound, NO_CLUSTER);
     let active: &ActivePrograms = api.programs.as_ref().ok_or_else(none)?;
     active.programs().ok_or_else(|| not_here(api, "policies"))
 }

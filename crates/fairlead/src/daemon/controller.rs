@@ -118,7 +118,7 @@ pub(crate) fn begin(
     let image = config.net.egress_image.clone().filter(|_| config.store == Store::Kubernetes);
     let port = config.net.egress_port;
     let egress = image.map(|image| EgressControllerConfig { image, port });
-    let compiled = programs.active.clone();
+    let compiled = programs.compiles().then(|| programs.active.clone());
     let leading = Leading::default();
     leading.register(registry);
     let work = LeaderWorks {
@@ -155,7 +155,7 @@ pub(crate) fn begin(
         agents: Some(agents.api),
         traffic: Some(guard),
         notifier: Some(notifier),
-        programs: Some(compiled),
+        programs: compiled,
         leader: Some(LeaderRoute { leadership, reach }),
         replicas: replicas(config, tasks),
         objects: store,

@@ -28,11 +28,16 @@ pub(crate) struct LeaderWork {
 }
 
 impl LeaderWork {
+    /// Whether a leader compiles anything: agents tell of pods by name and address, and policies select by
+    /// what only Kubernetes knows.
+    pub(crate) fn compiles(&self) -> bool {
+        !matches!(self.facts, FactsSource::Agents)
+    }
+
     /// Begins a term.
     pub(crate) fn lead(&self, leader: &Leader) {
         let store = leader.objects.clone();
         match self.facts.clone() {
-            // Agents tell of pods by name and address; policies select by what only Kubernetes knows.
             FactsSource::Agents => {}
             FactsSource::Here => {
                 let work = self.clone().compile(store.clone(), store, leader.tasks.clone());
