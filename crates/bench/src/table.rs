@@ -55,8 +55,13 @@ impl Table {
 
     /// States what must hold of the last row.
     pub fn must(&mut self, says: &str, holds: bool) {
-        if let Some(row) = self.rows.last_mut() {
-            row.limit = Some(Limit { says: says.to_owned(), holds });
+        let Some(row) = self.rows.last_mut() else { return };
+        match &mut row.limit {
+            None => row.limit = Some(Limit { says: says.to_owned(), holds }),
+            Some(limit) => {
+                limit.says = format!("{}; {says}", limit.says);
+                limit.holds &= holds;
+            }
         }
     }
 
