@@ -4,9 +4,10 @@
 
 mod controllers;
 
+use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -120,6 +121,52 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     let cookies = logged_in(&old, &new);
     assert_eq!(me(&new, &cookies).status, 200);
 
+    // And a command line: its tokens say which replica knows them, also to be renewed and to be ended.
+    let password = "correct horse battery";
+    typing(&mut old.command(&["users", "add", "ann"]), password);
+    let tokens = eventually("she logs in", async || {
+        let body = json!({ "user": "ann", "password": password }).to_string();
+        let url = format!("{}/api/v1/auth/cli/login", old.api);
+        let kind = [("content-type", "application/json")];
+        let answer = http::send("POST", &url, &kind, &body, PATIENCE);
+        (answer.status == 200).then(|| answer.json())
+    })
+    .await;
+    let asked = |replica: &Controller, token: &str| {
+        let header = format!("Bearer {token}");
+        let url = format!("{}/api/v1/me", replica.api);
+        http::send("GET", &url, &[("authorization", &*header)], "", PATIENCE)
+    };
+    let (access, refresh) =
+        (tokens["access"].as_str().unwrap(), tokens["refresh"].as_str().unwrap());
+    for replica in [&old, &new] {
+        let answer = asked(replica, access);
+        assert_eq!(answer.json()["user"], "ann", "{}: {}", replica.address, answer.text);
+    }
+    for unsealed in [access.split_once('~').unwrap().0, &access.replace(&old.address, "127.77.0.9")]
+    {
+        assert_eq!(asked(&new, unsealed).status, 401);
+    }
+    assert!(stranger.accept().is_err(), "a replica connected to an address of a stranger's");
+    let post = |replica: &Controller, path: &str, refresh: &str| {
+        let header = format!("Bearer {refresh}");
+        let body = json!({ "refresh": refresh }).to_string();
+        let headers = [("authorization", &*header), ("content-type", "application/json")];
+        http::send(
+            "POST",
+            &format!("{}/api/v1/auth/cli/{path}", replica.api),
+            &headers,
+            &body,
+            PATIENCE,
+        )
+    };
+    let next = post(&new, "refresh", refresh);
+    assert_eq!(next.status, 200, "{}", next.text);
+    let (next_access, next) = (next.json()["access"].clone(), next.json()["refresh"].clone());
+    assert_eq!(asked(&new, next_access.as_str().unwrap()).status, 200);
+    assert_eq!(post(&new, "logout", next.as_str().unwrap()).status, 204);
+    assert_eq!(asked(&old, next_access.as_str().unwrap()).status, 401);
+
     // It says that it goes, hands over, and answers meanwhile.
     let told = Instant::now();
     old.terminate();
@@ -141,6 +188,15 @@ async fn on_kube_any_replica_answers_and_one_that_stops_hands_over_first() {
     // Its sessions went with it, and whoever had one is asked to log in.
     assert_eq!(me(&new, &cookies).status, 401);
     eprintln!("handed over after {} ms", handed_over.as_millis());
+}
+
+/// Runs a command to whose question this is the answer.
+fn typing(command: &mut Command, answer: &str) {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    writeln!(child.stdin.take().unwrap(), "{answer}").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The cookies of a browser that followed a login link of one replica, at another one.

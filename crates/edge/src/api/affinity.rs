@@ -7,7 +7,8 @@
 //!
 //! Contract:
 //! - The replica that opens a session says so in a cookie beside the session's, sealed with a key that
-//!   only replicas have: nobody can have a replica connect to an address of theirs.
+//!   only replicas have: nobody can have a replica connect to an address of theirs. A command line has no
+//!   cookies: its tokens end with the same text ([`at_home`]).
 //! - A request is passed on whole, WebSockets included, and once: it comes with the client's address under
 //!   the same seal, which counts as the peer's there. What a client itself sends in that header is
 //!   nothing.
@@ -39,6 +40,8 @@ use super::{Api, BASE, ErrorCode, Problem, auth};
 use crate::serve::Peer;
 
 const COOKIE: &str = "fairlead-replica";
+/// Between a token and the replica that knows it; neither has it elsewhere.
+const AT: char = '~';
 /// The same in the query of a login link.
 pub(crate) const IN_LINK: &str = "replica";
 /// Whom a request that is passed on comes from.
@@ -121,6 +124,19 @@ pub(crate) fn sealed_home(api: &Api) -> Option<String> {
     Some(format!("{}.{here}", reach.authority.seal(home(here).as_bytes())?))
 }
 
+/// A token that only this replica knows, with the replica.
+pub(crate) fn at_home(api: &Api, token: &str) -> String {
+    match sealed_home(api) {
+        Some(home) => format!("{token}{AT}{home}"),
+        None => token.to_owned(),
+    }
+}
+
+/// The token itself.
+pub(crate) fn without_home(token: &str) -> &str {
+    token.split_once(AT).map_or(token, |(token, _)| token)
+}
+
 /// What that seal is of.
 fn home(address: IpAddr) -> String {
     format!("session at {address}")
@@ -141,8 +157,11 @@ fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
     let sealed = match request.uri().path() {
         "/login" => pipeline::query(request.uri().query(), IN_LINK)?,
         path if path.starts_with(BASE) || path.starts_with("/auth/") => {
-            session_of(headers)?;
-            cookie_of(headers, COOKIE)?.into()
+            let shown = session_of(headers)?;
+            match shown.split_once(AT) {
+                Some((_, home)) => home.into(),
+                None => cookie_of(headers, COOKIE)?.into(),
+            }
         }
         _ => return None,
     };
@@ -152,8 +171,11 @@ fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
     is_ours.then(|| (address, reach.clone()))
 }
 
-/// The cookie of a session, or of a login that is under way.
+/// What a session, or a login that is under way, is known by: a token that says its home, or a cookie.
 fn session_of(headers: &HeaderMap) -> Option<&str> {
+    if let Some(token) = pipeline::bearer(headers) {
+        return Some(token).filter(|token| token.contains(AT));
+    }
     cookie_of(headers, pipeline::COOKIE).or_else(|| cookie_of(headers, auth::COOKIE))
 }
 

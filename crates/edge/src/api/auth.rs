@@ -21,7 +21,7 @@ use utoipa_axum::routes;
 use super::console::page;
 use super::pages::escape;
 use super::pipeline::{self, ClientAddress};
-use super::{Api, Body, Problem, Query, Route, Routes};
+use super::{Api, Body, Problem, Query, Route, Routes, affinity};
 
 /// Ties a login to the browser that began it.
 pub(crate) const COOKIE: &str = "fairlead-oidc";
@@ -250,7 +250,7 @@ async fn begin_device(
     let begun = api.access.begin_device(&provider, from, deadline).await?;
     Ok(Json(DeviceLogin {
         provider: begun.provider,
-        handle: begun.handle.expose().to_owned(),
+        handle: affinity::at_home(&api, begun.handle.expose()),
         user_code: begun.user_code,
         verification_uri: begun.verification_uri,
         verification_uri_complete: begun.verification_uri_complete,
@@ -286,7 +286,8 @@ async fn poll_device(
     Extension(deadline): Extension<Deadline>,
     Body(PollDevice { handle }): Body<PollDevice>,
 ) -> Result<Json<DeviceState>, Problem> {
-    let polled = api.access.poll_device(handle.expose(), from, deadline).await;
+    let handle = affinity::without_home(handle.expose());
+    let polled = api.access.poll_device(handle, from, deadline).await;
     let polled = polled.inspect_err(|why| {
         tracing::warn!(%from, %why, "login refused");
         api.audit.failed_login(failure(from));
@@ -296,7 +297,7 @@ async fn poll_device(
         DevicePoll::LoggedIn(credential) => {
             record_cli(&api, from, "oidc/device", &credential)?;
             tracing::info!(user = %credential.user, %from, "logged in with an identity provider");
-            DeviceState { pending: false, tokens: Some(credential.into()) }
+            DeviceState { pending: false, tokens: Some(CliTokens::of(&api, &credential)) }
         }
     }))
 }
@@ -313,12 +314,12 @@ struct CliTokens {
     expires_in_seconds: u64,
 }
 
-impl From<CliCredential> for CliTokens {
-    fn from(credential: CliCredential) -> Self {
+impl CliTokens {
+    fn of(api: &Api, credential: &CliCredential) -> Self {
         Self {
             user: credential.user.to_string(),
-            access: credential.access.expose().to_owned(),
-            refresh: credential.refresh.expose().to_owned(),
+            access: affinity::at_home(api, credential.access.expose()),
+            refresh: affinity::at_home(api, credential.refresh.expose()),
             expires_in_seconds: credential.lasts.as_secs(),
         }
     }
@@ -352,7 +353,7 @@ async fn cli_login(
     })?;
     record_cli(&api, from, "password", &opened)?;
     tracing::info!(user = %opened.user, %from, "logged in");
-    Ok(Json(opened.into()))
+    Ok(Json(CliTokens::of(&api, &opened)))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -371,7 +372,8 @@ async fn cli_refresh(
     State(api): State<Api>,
     Body(RefreshToken { refresh }): Body<RefreshToken>,
 ) -> Result<Json<CliTokens>, Problem> {
-    Ok(Json(api.access.refresh_cli(refresh.expose())?.into()))
+    let next = api.access.refresh_cli(affinity::without_home(refresh.expose()))?;
+    Ok(Json(CliTokens::of(&api, &next)))
 }
 
 /// Log a command line out: its tokens are of no use any more
@@ -383,7 +385,7 @@ async fn cli_logout(
     State(api): State<Api>,
     Body(RefreshToken { refresh }): Body<RefreshToken>,
 ) -> StatusCode {
-    api.access.logout_cli(refresh.expose());
+    api.access.logout_cli(affinity::without_home(refresh.expose()));
     StatusCode::NO_CONTENT
 }
 

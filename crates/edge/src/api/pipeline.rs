@@ -41,7 +41,7 @@ use stallproof::{Deadline, accept};
 
 use super::gates::RouteGate;
 use super::trail::{self, Trail};
-use super::{Api, ErrorCode, Problem, Route, extract, leader};
+use super::{Api, ErrorCode, Problem, Route, affinity, extract, leader};
 use crate::serve::Peer;
 
 pub(crate) const COOKIE: &str = "fairlead-session";
@@ -355,7 +355,7 @@ fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Identity, 
         return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
     }
     if let Some(token) = bearer(headers) {
-        return Ok(api.access.by_token(token)?);
+        return Ok(api.access.by_token(affinity::without_home(token))?);
     }
     let Some(cookie) = cookie(headers) else {
         return Err(access::Unauthenticated::Unknown.into());
@@ -400,7 +400,7 @@ fn is_websocket(request: &Request) -> bool {
         && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-fn bearer(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())

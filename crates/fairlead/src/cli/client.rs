@@ -124,6 +124,8 @@ enum Credential {
     None,
     /// A token that somebody else keeps current.
     File { path: PathBuf, token: Token },
+    /// What a login that is under way, or over, is known by: whichever replica is asked passes it on.
+    Handle(Token),
     /// A login, which is renewed here. Written by whoever renews it, read by every request.
     Login { file: LoginFile, login: Mutex<SavedLogin> },
 }
@@ -336,6 +338,11 @@ impl Server {
         &self.base
     }
 
+    /// The same server for what only knows a login's handle, or its refresh token.
+    pub(crate) fn showing(self, handle: &str) -> Self {
+        Self { credential: Credential::Handle(Token(handle.to_owned())), ..self }
+    }
+
     /// A request with what shows who asks, renewed if need be.
     async fn authorized(
         &self,
@@ -351,7 +358,7 @@ impl Server {
     async fn token(&self) -> ClientResult<Option<Token>> {
         match &self.credential {
             Credential::None => Ok(None),
-            Credential::File { token, .. } => Ok(Some(token.clone())),
+            Credential::File { token, .. } | Credential::Handle(token) => Ok(Some(token.clone())),
             Credential::Login { file, login } => {
                 let known = login.lock().unwrap_or_else(PoisonError::into_inner).clone();
                 let current = if known.is_current() { known } else { self.renew(file).await? };
@@ -373,8 +380,10 @@ impl Server {
         }
         let body = serde_json::json!({ "refresh": login.refresh });
         let route = Route::to(["auth", "cli", "refresh"]);
-        let request =
-            self.build(Method::POST, &route, Body::Json(&body), "application/json", None)?;
+        // Shown as well: it says which replica has the login.
+        let shown = Token(login.refresh.clone());
+        let json = "application/json";
+        let request = self.build(Method::POST, &route, Body::Json(&body), json, Some(&shown))?;
         let exchange = async {
             let (response, connection) = self.send(request).await?;
             let read = transport::read(response, LARGEST_REFUSAL).await;
@@ -448,7 +457,7 @@ impl Server {
         problem.retry_after_ms = problem.retry_after_ms.or(retry_after.map(|s| s * 1000));
         if problem.code == "unauthenticated" {
             problem.hint = match &self.credential {
-                Credential::None => None,
+                Credential::None | Credential::Handle(_) => None,
                 Credential::File { path, .. } => Some(format!(
                     "the token of {} is not this server's; name another with --token-file (the local server's is `token` in its --data), or `fairlead login {}`",
                     path.display(),

@@ -75,6 +75,9 @@ pub(crate) async fn login(args: &LoginArgs) -> ClientResult<ExitCode> {
             let left = Duration::from_secs(seconds("expiresInSeconds"));
             let until = tokio::time::Instant::now() + left;
             let asked = json!({ "handle": begun["handle"] });
+            let server = ServerFlags::of(&args.server, ca_file.clone())
+                .open_stranger()?
+                .showing(&field(&begun, "handle"));
             loop {
                 tokio::time::sleep(every).await;
                 let route = Route::to(["auth", "device", "poll"]);
@@ -108,6 +111,7 @@ pub(crate) async fn logout(args: &LogoutArgs) -> ClientResult<ExitCode> {
         return Ok(output::done(&format!("there was no login to {}", server.address()))?);
     };
     let server = ServerFlags::of(&args.server, login.ca_file).open_stranger()?;
+    let server = server.showing(&login.refresh);
     let body = json!({ "refresh": login.refresh });
     let route = Route::to(["auth", "cli", "logout"]);
     if let Err(error) = server.post::<Value>(&route, Body::Json(&body)).await {
