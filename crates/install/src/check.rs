@@ -14,6 +14,7 @@ use crate::cluster::{Cluster, Error, Reference, Version};
 use crate::on_nodes::Ended;
 use crate::ready::is_ready;
 use crate::record::{Record, RecordError};
+use crate::status::controller;
 
 /// The oldest version that was tested, and the oldest that is still maintained.
 const OLDEST: u32 = 20;
@@ -194,9 +195,7 @@ async fn earlier(cluster: &Cluster, namespace: &str) -> Result<Finding, Error> {
         let message = format!("{} is installed: `fairlead upgrade` replaces it", record.version);
         return Ok(Finding::new("earlier", Verdict::Warning, message));
     }
-    let controller =
-        Reference::new("apps/v1", "Deployment", Some(namespace), "fairlead-controller");
-    let deployed = cluster.get(&controller).await?.unwrap_or_default();
+    let deployed = controller(cluster, namespace).await?.unwrap_or_default();
     Ok(match deployed["metadata"]["labels"]["app.kubernetes.io/managed-by"].as_str() {
         Some("Helm") => {
             let message = "Helm has installed it: go on with `helm upgrade`";

@@ -20,11 +20,12 @@ impl Readiness {
     }
 }
 
-/// Returns the readiness of a Deployment or DaemonSet as `kubectl rollout status` shows it, and of a
+/// Returns the readiness of a Deployment, StatefulSet or DaemonSet as `kubectl rollout status` shows it, and of a
 /// definition by whether it is served. Any other object is ready once it exists.
 pub fn readiness(object: &Value) -> Readiness {
     match object["kind"].as_str() {
-        Some("Deployment") => deployment(object),
+        // Both count replicas by the same names.
+        Some("Deployment" | "StatefulSet") => replicas(object),
         Some("DaemonSet") => daemon_set(object),
         Some("CustomResourceDefinition") => definition(object),
         _ => Readiness::of(1, 1, None),
@@ -40,10 +41,15 @@ fn observed(object: &Value) -> bool {
     number(&object["status"]["observedGeneration"]) >= number(&object["metadata"]["generation"])
 }
 
-fn deployment(object: &Value) -> Readiness {
+fn replicas(object: &Value) -> Readiness {
     let status = &object["status"];
     let wanted = object["spec"]["replicas"].as_u64().unwrap_or(1);
-    let available = number(&status["availableReplicas"]);
+    // Of a StatefulSet, servers before 1.22 say only how many are ready.
+    let available = status["availableReplicas"].as_u64();
+    let available = available.unwrap_or_else(|| match object["kind"].as_str() {
+        Some("StatefulSet") => number(&status["readyReplicas"]),
+        _ => 0,
+    });
     let updated = number(&status["updatedReplicas"]);
     let all = number(&status["replicas"]);
     let done = available.min(updated);

@@ -18,7 +18,7 @@ use crate::cluster::{Cluster, Error, Reference};
 use crate::on_nodes::{Task, linux_nodes};
 use crate::record::{Record, RecordError};
 use crate::rollout::Progress;
-use crate::status::CONTROLLER;
+use crate::status::{CONTROLLER, controller, controllers};
 
 const OURS: &str = "fairlead.dev/v1alpha1";
 const LOOK: Duration = Duration::from_millis(300);
@@ -66,7 +66,7 @@ fn on_our_network(blocks: &[Value], pods: &[Value], namespace: &str) -> PodsByNa
         else {
             continue;
         };
-        let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "RemovalError"));
+        let over = matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
         if space != namespace && !over && pod["spec"]["hostNetwork"] != true && ours(pod) {
             users.entry(space.to_owned()).or_default().push(name.to_owned());
         }
@@ -169,23 +169,25 @@ impl Removal<'_> {
     /// runs restores it: so it is deleted again and again until the last controller is gone.
     async fn remove_controllers(&mut self) -> Result<(), RemovalError> {
         let began = Instant::now();
-        let deployment =
-            Reference::new("apps/v1", "Deployment", Some(self.namespace), "fairlead-controller");
+        let controllers = controllers(self.namespace);
         let webhook = Reference::new(
             "admissionregistration.k8s.io/v1",
             "ValidatingWebhookConfiguration",
             None,
             "fairlead-admission",
         );
-        self.cluster.delete(&deployment).await?;
+        for of in &controllers {
+            self.cluster.delete(of).await?;
+        }
         loop {
             self.cluster.delete(&webhook).await?;
             let pods = self.cluster.list("v1", "Pod", Some(self.namespace), CONTROLLER).await?;
-            if pods.is_empty() && self.cluster.get(&deployment).await?.is_none() {
+            if pods.is_empty() && controller(self.cluster, self.namespace).await?.is_none() {
                 break;
             }
             if self.deadline.has_passed() {
-                return Err(RemovalError::Stays(deployment.to_string(), began.elapsed().as_secs()));
+                let what = "fairlead-controller".to_owned();
+                return Err(RemovalError::Stays(what, began.elapsed().as_secs()));
             }
             (self.tell)(Progress::Waiting(format!("controllers: {} are ending", pods.len())));
             tokio::time::sleep(LOOK).await;
@@ -244,6 +246,17 @@ impl Removal<'_> {
         } else {
             let note = format!("the namespace {} was there before, and stays", self.namespace);
             (self.tell)(Progress::Note(note));
+            let inside = Some(self.namespace);
+            let claims =
+                self.cluster.list("v1", "PersistentVolumeClaim", inside, CONTROLLER).await?;
+            if !claims.is_empty() {
+                let note = format!(
+                    "{} volumes with audits and histories stay: `kubectl -n {} delete pvc -l {CONTROLLER}` removes them",
+                    claims.len(),
+                    self.namespace
+                );
+                (self.tell)(Progress::Note(note));
+            }
         }
         let detail = "permissions, services and the namespace removed".to_owned();
         (self.tell)(Progress::Done { step: "the rest", detail, took: began.elapsed() });
@@ -350,6 +363,8 @@ mod tests {
         host["spec"]["hostNetwork"] = json!(true);
         let mut over = pod("shop", "over", "10.64.0.10");
         over["status"]["phase"] = json!("Succeeded");
+        let mut failed = pod("shop", "failed", "10.64.0.11");
+        failed["status"]["phase"] = json!("Failed");
         let pods = [
             pod("shop", "web", "10.64.0.7"),
             pod("shop", "six", "fd64::7"),
@@ -357,6 +372,7 @@ mod tests {
             pod("fairlead", "controller", "10.64.0.8"),
             host,
             over,
+            failed,
             json!({"metadata": {"namespace": "shop", "name": "pending"}, "status": {}}),
         ];
         let users = on_our_network(&blocks, &pods, "fairlead");

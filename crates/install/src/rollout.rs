@@ -110,7 +110,7 @@ impl<'a> Phases<'a> {
             match object["kind"].as_str() {
                 Some("CustomResourceDefinition") => phases.definitions.push(object),
                 Some("DaemonSet") => phases.agents.push(object),
-                Some("Deployment") => phases.controllers.push(object),
+                Some("Deployment" | "StatefulSet") => phases.controllers.push(object),
                 Some("Namespace") => phases.foundations.insert(0, object),
                 _ if is_ours(object) => ours.push(object),
                 _ => phases.foundations.push(object),

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, Reference};
+use crate::cluster::{Cluster, Error, Reference};
 use crate::ready::{readiness, trouble};
 use crate::record::{Record, RecordError};
 
@@ -46,7 +46,8 @@ pub struct ObservedInstallation {
     pub nodes: Vec<Value>,
     pub controllers: Vec<Value>,
     pub agents: Vec<Value>,
-    pub deployment: Option<Value>,
+    /// The Deployment or StatefulSet of controllers.
+    pub controller: Option<Value>,
     pub daemon_set: Option<Value>,
     pub lease: Option<Value>,
     pub webhook: Option<Value>,
@@ -71,9 +72,7 @@ impl ObservedInstallation {
             nodes: cluster.list("v1", "Node", None, "").await?,
             controllers: cluster.list("v1", "Pod", inside, CONTROLLER).await?,
             agents: cluster.list("v1", "Pod", inside, AGENT).await?,
-            deployment: cluster
-                .get(&one("apps/v1", "Deployment", inside, "fairlead-controller"))
-                .await?,
+            controller: controller(cluster, namespace).await?,
             daemon_set: cluster.get(&one("apps/v1", "DaemonSet", inside, "fairlead-agent")).await?,
             lease: cluster.get(&one("coordination.k8s.io/v1", "Lease", inside, LEASE)).await?,
             webhook: cluster
@@ -94,13 +93,28 @@ impl ObservedInstallation {
     }
 }
 
+/// What runs the controllers: with volumes a StatefulSet, without them a Deployment.
+pub(crate) fn controllers(namespace: &str) -> [Reference; 2] {
+    let one = |kind| Reference::new("apps/v1", kind, Some(namespace), "fairlead-controller");
+    ["Deployment", "StatefulSet"].map(one)
+}
+
+/// The one that is there.
+pub(crate) async fn controller(cluster: &Cluster, namespace: &str) -> Result<Option<Value>, Error> {
+    let [deployment, stateful_set] = controllers(namespace);
+    match cluster.get(&deployment).await? {
+        Some(found) => Ok(Some(found)),
+        None => cluster.get(&stateful_set).await,
+    }
+}
+
 /// Derives the status from the objects.
 pub fn assess(seen: &ObservedInstallation, now: Timestamp) -> Status {
     let mut lines = Vec::new();
     let mut line = |component, node: Option<&str>, ok, state: String| {
         lines.push(Line { component, node: node.map(str::to_owned), ok, state });
     };
-    if seen.definitions.is_empty() && seen.deployment.is_none() && seen.daemon_set.is_none() {
+    if seen.definitions.is_empty() && seen.controller.is_none() && seen.daemon_set.is_none() {
         line("install", None, false, "nothing is installed: run `fairlead install`".to_owned());
         return Status { version: None, ok: false, lines };
     }
@@ -116,12 +130,12 @@ pub fn assess(seen: &ObservedInstallation, now: Timestamp) -> Status {
     let all = unserved.is_empty() && !seen.definitions.is_empty();
     line("definitions", None, all, if all { served } else { unserved.join("; ") });
 
-    match &seen.deployment {
+    match &seen.controller {
         None => {
-            line("controller", None, false, "there is no Deployment fairlead-controller".into());
+            line("controller", None, false, "there is no fairlead-controller".into());
         }
-        Some(deployment) if seen.controllers.is_empty() => {
-            let why = readiness(deployment).why.unwrap_or_else(|| "no replica is wanted".into());
+        Some(controller) if seen.controllers.is_empty() => {
+            let why = readiness(controller).why.unwrap_or_else(|| "no replica is wanted".into());
             line("controller", None, false, why);
         }
         Some(_) => {

@@ -37,6 +37,25 @@ fn a_rollout_is_over_when_the_last_old_replica_is_gone() {
 }
 
 #[test]
+fn controllers_with_volumes_are_counted_as_those_without() {
+    let set = |status: Value| {
+        let meta = json!({"generation": 1});
+        readiness(&json!({
+            "kind": "StatefulSet", "metadata": meta, "spec": {"replicas": 3}, "status": status,
+        }))
+    };
+    let old_server = json!({
+        "observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+    });
+    assert!(set(old_server).ready);
+    let starting = json!({
+        "observedGeneration": 1, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+        "availableReplicas": 2,
+    });
+    assert_eq!((set(starting.clone()).ready, set(starting).done), (false, 2));
+}
+
+#[test]
 fn every_node_counts_for_agents() {
     let agents = |available: u64, updated: u64| {
         readiness(&json!({

@@ -38,7 +38,7 @@ fn healthy() -> ObservedInstallation {
         nodes: vec![node("node1"), node("node2")],
         controllers: vec![pod("node1", true)],
         agents: vec![pod("node1", true), pod("node2", true)],
-        deployment: Some(json!({"kind": "Deployment"})),
+        controller: Some(json!({"kind": "Deployment"})),
         daemon_set: Some(json!({"kind": "DaemonSet"})),
         lease: Some(json!({"spec": {
             "holderIdentity": "controller-0", "leaseDurationSeconds": 15,
