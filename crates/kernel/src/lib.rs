@@ -14,6 +14,7 @@
 //! descriptors  how many files and sockets may be open
 //! transparent  sockets that speak with addresses of others
 //! sysctl       where network sysctls are, also in a container
+//! echo         echo requests of IPv6
 //! tun          an interface whose packets a program reads and writes
 //! wireguard    keys and peers of the kernel's own WireGuard
 //! ```
@@ -26,6 +27,7 @@
 mod captured_stack;
 pub mod conntrack;
 pub mod descriptors;
+pub mod echo;
 pub mod heap;
 pub mod lock_file;
 pub mod netlink;

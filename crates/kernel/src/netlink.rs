@@ -167,7 +167,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Lists the unicast and blackhole routes of both families in one table.
+    /// Lists the unicast, blackhole and unreachable routes of both families in one table.
     pub fn routes(&mut self, table: u32) -> Result<Vec<Route>, Error> {
         let mut found = Vec::new();
         for request in listing::routes(table) {

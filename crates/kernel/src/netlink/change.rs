@@ -12,7 +12,7 @@ use netlink_packet_route::link::{
 };
 use netlink_packet_route::neighbour::{NeighbourAttribute, NeighbourMessage, NeighbourState};
 use netlink_packet_route::route::{
-    RouteAttribute, RouteFlags, RouteMessage, RouteScope, RouteType, RouteVia,
+    RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope, RouteType, RouteVia,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
@@ -145,8 +145,11 @@ fn route(wanted: &Route) -> RouteMessage {
         attributes.push(RouteAttribute::Destination(destination.network().into()));
     }
     match kind {
-        RouteKind::Link(link) => {
+        RouteKind::Link(link) | RouteKind::Narrow { link, .. } => {
             attributes.push(RouteAttribute::Oif(link));
+            if let RouteKind::Narrow { mtu, .. } = kind {
+                attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
+            }
             // To IPv6, a scope means nothing.
             if matches!(destination, IpNet::V4(_)) {
                 message.header.scope = RouteScope::Link;
@@ -167,6 +170,10 @@ fn route(wanted: &Route) -> RouteMessage {
             attributes.extend(tunnel::attributes(&wanted, destination.addr().is_ipv4()));
         }
         RouteKind::Blackhole => message.header.kind = RouteType::BlackHole,
+        RouteKind::Unreachable { metric } => {
+            message.header.kind = RouteType::Unreachable;
+            attributes.push(RouteAttribute::Priority(metric));
+        }
         RouteKind::Throw => message.header.kind = RouteType::Throw,
     }
     message

@@ -10,7 +10,7 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage as Message};
 
@@ -168,6 +168,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
         _ => return None,
     };
     let (mut table, mut gateway, mut link) = (u32::from(header.table), None, None);
+    let (mut metric, mut narrowed) = (0, None);
     let tunnel = tunnel::read(&message.attributes);
     for attribute in message.attributes {
         match attribute {
@@ -175,11 +176,19 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
             RouteAttribute::Gateway(address) => gateway = Some(ip(&address)?),
             RouteAttribute::Oif(index) => link = Some(index),
             RouteAttribute::Table(number) => table = number,
+            RouteAttribute::Priority(priority) => metric = priority,
+            RouteAttribute::Metrics(metrics) => {
+                narrowed = metrics.into_iter().find_map(|metric| match metric {
+                    RouteMetric::Mtu(mtu) => Some(mtu),
+                    _ => None,
+                });
+            }
             _ => {}
         }
     }
     let kind = match (header.kind, gateway, link) {
         (RouteType::BlackHole, ..) => RouteKind::Blackhole,
+        (RouteType::Unreachable, ..) => RouteKind::Unreachable { metric },
         (RouteType::Throw, ..) => RouteKind::Throw,
         (RouteType::Unicast, ..) if tunnel.is_some() => RouteKind::Tunnel(tunnel?),
         (RouteType::Unicast, Some(gateway), Some(link))
@@ -188,7 +197,10 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
             RouteKind::On(link, gateway)
         }
         (RouteType::Unicast, Some(gateway), _) => RouteKind::Via(gateway),
-        (RouteType::Unicast, None, Some(link)) => RouteKind::Link(link),
+        (RouteType::Unicast, None, Some(link)) => match narrowed {
+            Some(mtu) => RouteKind::Narrow { link, mtu },
+            None => RouteKind::Link(link),
+        },
         _ => return None,
     };
     let destination = IpNet::new(destination, header.destination_prefix_length).ok()?;

@@ -174,6 +174,8 @@ pub struct Route {
 pub enum RouteKind {
     /// The destination is on the link itself.
     Link(u32),
+    /// The same, for packets of at most so many bytes: larger ones are refused with the size that fits.
+    Narrow { link: u32, mtu: u32 },
     /// Through a gateway; the kernel finds the link by its own routes.
     Via(IpAddr),
     /// Through a gateway on this link, whether or not a route says that it is there.
@@ -182,6 +184,8 @@ pub enum RouteKind {
     Tunnel(Tunnel),
     /// Packets are dropped.
     Blackhole,
+    /// Senders are told that there is no way, where no route of a lower metric leads to the destination.
+    Unreachable { metric: u32 },
     /// The table has no route for them: the rules that follow decide.
     Throw,
 }
@@ -226,6 +230,9 @@ impl fmt::Display for Route {
         let Self { destination, table, kind, .. } = self;
         match kind {
             RouteKind::Link(link) => write!(f, "{destination} on link {link}")?,
+            RouteKind::Narrow { link, mtu } => {
+                write!(f, "{destination} on link {link} with {mtu} bytes")?;
+            }
             RouteKind::Via(gateway) => write!(f, "{destination} via {gateway}")?,
             RouteKind::On(link, gateway) => {
                 write!(f, "{destination} via {gateway} on link {link}")?;
@@ -234,6 +241,7 @@ impl fmt::Display for Route {
                 write!(f, "{destination} by a tunnel to {}", tunnel.remote)?;
             }
             RouteKind::Blackhole => write!(f, "{destination} to nowhere")?,
+            RouteKind::Unreachable { .. } => write!(f, "{destination} as unreachable")?,
             RouteKind::Throw => write!(f, "{destination} by the next rule")?,
         }
         write!(f, " in table {table}")

@@ -16,6 +16,10 @@ const INPUT_NAME: u32 = 6;
 const OUTPUT_NAME: u32 = 7;
 /// `NFT_NG_RANDOM`.
 const RANDOM: u32 = 1;
+/// `NFT_RT_TCPMSS`.
+const ROUTE_SEGMENT: u32 = 3;
+/// `NFT_BYTEORDER_HTON`.
+const TO_NETWORK: u32 = 1;
 /// `NFT_EXTHDR_OP_TCPOPT`, and the option of the largest segment.
 const TCP_OPTION: u32 = 1;
 const MAXIMUM_SEGMENT: u8 = 2;
@@ -73,6 +77,26 @@ impl Expression {
         write(&mut attributes, 5, &from.number());
         number(&mut attributes, 6, 0);
         Self::Encoded { name: b"payload\0", attributes }
+    }
+
+    /// Loads the largest TCP segment for which the packet's route has room: two bytes in the machine's
+    /// byte order. In forward, output and postrouting chains alone.
+    pub fn route_segment(into: Register) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 1, &into.number());
+        number(&mut attributes, 2, ROUTE_SEGMENT);
+        Self::Encoded { name: b"rt\0", attributes }
+    }
+
+    /// Turns two bytes in a register into the network's byte order.
+    pub fn to_network_order(register: Register) -> Self {
+        let mut attributes = Vec::new();
+        write(&mut attributes, 1, &register.number());
+        write(&mut attributes, 2, &register.number());
+        number(&mut attributes, 3, TO_NETWORK);
+        number(&mut attributes, 4, 2);
+        number(&mut attributes, 5, 2);
+        Self::Encoded { name: b"byteorder\0", attributes }
     }
 
     /// Lowers the largest segment that a TCP packet announces to the two bytes in a register. Packets that
