@@ -80,8 +80,8 @@ pub use response_rule::{
 };
 pub use vulnerability_exception::{VulnerabilityException, VulnerabilityExceptionSpec};
 pub use wireguard::{
-    WireguardEndpoint, WireguardHost, WireguardNode, WireguardNodeSpec, WireguardPeer,
-    WireguardPeerSpec,
+    MOST_TUNNELS, WireguardEndpoint, WireguardHost, WireguardNode, WireguardNodeSpec,
+    WireguardNodeStatus, WireguardPathState, WireguardPeer, WireguardPeerSpec, WireguardTunnel,
 };
 
 /// As Kubernetes' own conditions.

@@ -1,8 +1,10 @@
 //! What a node's agent does for meshes: it keeps the interface, says the public half of its key in a
-//! `WireguardNode`, and has as peers what the mesh's controller wrote as `WireguardPeer`s.
+//! `WireguardNode`, has as peers what the mesh's controller wrote as `WireguardPeer`s, and probes them.
 //!
 //! ```text
-//! WireguardPeer ──watch──► wanted (pure) ──► Tunnel ──► status
+//! WireguardPeer ──watch──► claims (pure) ──► Tunnel ──► report ──► WireguardNode's status
+//!                            ▲                └──► targets ──► prober
+//!                            └── who does not answer ────────────┘
 //! key file ───► WireguardNode (publicKey; nextPublicKey while the key is about to change)
 //! ```
 //!
@@ -10,26 +12,26 @@
 //! - A key that is older than its lifetime is replaced: the next one is made and said first, and used
 //!   when it has been known for a while.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use ipnet::IpNet;
 use kernel::netns::Namespace;
-use kube::ResourceExt;
-use objects::kinds::{WireguardEndpoint, WireguardNode, WireguardNodeSpec, WireguardPeer};
+use objects::kinds::{WireguardNode, WireguardNodeSpec, WireguardPeer};
 use objects::{Attempt, Expected, Id, Next, Objects, Pace, Reconciler, Watched, Within, reconcile};
 use stallproof::backoff::Curve;
 use stallproof::snapshot::Changes;
 use stallproof::{Deadline, Ledger, Snapshot, Tasks};
-use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
+use crate::claims::{Claims, claims};
 use crate::key::{KeyFile, KeyFileError, PrivateKey, PublicKey};
-use crate::peer::{Peer, Peers};
+use crate::names::{self, Name, Names};
+use crate::path;
+use crate::prober::{Prober, Probes, Targets, Verdicts};
+use crate::report::{Due, Written, report};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError, TunnelStatus};
 
 const PACE: Pace = Pace {
@@ -42,9 +44,6 @@ const PACE: Pace = Pace {
 const ROTATING: Duration = Duration::from_millis(500);
 /// How often routes are read.
 const REPAIR: Duration = Duration::from_secs(20);
-const LOOKUP: Duration = Duration::from_secs(3);
-/// How many names are looked up at once; the others have their turn afterwards.
-const LOOKUPS: usize = 16;
 
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -83,9 +82,18 @@ pub fn start(
 ) -> Snapshot<Option<TunnelStatus>> {
     let peers: Snapshot<Watched<Id, Arc<WireguardPeer>>> =
         objects.watched(Within::default(), tasks);
-    let status = Snapshot::default();
+    let (status, probes, names) = (Snapshot::default(), Probes::default(), Names::default());
+    tasks.spawn("wireguard names", names::run(names.clone(), tasks.stopping()));
+    if config.tunnel.probes {
+        match Prober::new(Arc::clone(&namespace), probes.clone()) {
+            Ok(prober) => drop(tasks.spawn("wireguard probes", prober.run(tasks.stopping()))),
+            Err(error) => warn!(%error, "peers are not probed"),
+        }
+    }
     let reconciler = TunnelReconciler {
         changes: peers.subscribe(),
+        judged: probes.verdicts.subscribe(),
+        found: names.found.subscribe(),
         peers,
         objects,
         namespace,
@@ -94,7 +102,10 @@ pub fn start(
         interface: None,
         said: None,
         repaired: None,
-        names: HashMap::new(),
+        names,
+        probes,
+        claims: Claims::default(),
+        written: Written::default(),
         config,
     };
     let key = reconciler.config.tunnel.name.clone();
@@ -109,6 +120,8 @@ struct TunnelReconciler {
     objects: Objects,
     peers: Snapshot<Watched<Id, Arc<WireguardPeer>>>,
     changes: Changes<Watched<Id, Arc<WireguardPeer>>>,
+    judged: Changes<Verdicts>,
+    found: Changes<names::Found>,
     status: Snapshot<Option<TunnelStatus>>,
     tasks: Tasks,
     /// Taken while a thread works with it.
@@ -117,8 +130,11 @@ struct TunnelReconciler {
     said: Option<WireguardNodeSpec>,
     /// When routes were last read.
     repaired: Option<Instant>,
-    /// Where names led when they were last looked up.
-    names: HashMap<(String, u16), SocketAddr>,
+    names: Names,
+    probes: Probes,
+    /// What the interface was told last.
+    claims: Claims,
+    written: Written,
 }
 
 /// The interface and its keys.
@@ -152,14 +168,25 @@ impl Reconciler for TunnelReconciler {
             attempt.step("peers");
             let objects: Vec<_> = peers.values().cloned().collect();
             drop(peers);
-            self.look_up(&objects).await;
             let own = interface.tunnel.public_key();
-            let wanted = wanted(objects.iter().map(AsRef::as_ref), &self.names, own);
+            let verdicts = self.probes.verdicts.load();
+            self.names.wanted.publish(named(&objects, &verdicts.down));
+            let names = self.names.found.load();
+            let claims = claims(objects.iter().map(AsRef::as_ref), &names, own, &verdicts.down);
+            self.tell_of_moves(&claims);
+            let (mut wanted, narrow) = (claims.peers.clone(), verdicts.narrow.clone());
+            if interface.tunnel.is_probed() {
+                for (key, peer) in &mut wanted {
+                    peer.allowed_ips.push(path::allowed(*key));
+                }
+            }
+            self.claims = claims;
             let repairs = self.repaired.is_none_or(|last| last.elapsed() >= REPAIR);
             if repairs {
                 self.repaired = Some(Instant::now());
             }
             let changed = move || {
+                interface.tunnel.set_narrow(narrow);
                 let result = interface.tunnel.set_peers(wanted);
                 // Routes are read anew now and then: somebody else may have removed one.
                 let result = result.and_then(|()| match repairs {
@@ -174,6 +201,7 @@ impl Reconciler for TunnelReconciler {
                 // An interface that does not do as it is told is made anew.
                 return Err(error.into());
             }
+            self.probes.targets.publish(self.targets(&interface.tunnel));
         }
         attempt.step("status");
         let (interface, status) = self
@@ -185,12 +213,19 @@ impl Reconciler for TunnelReconciler {
         let status = status?;
         let rotating = interface.tunnel.is_rotating() || interface.next.is_some();
         self.interface = Some(interface);
+        attempt.step("report");
+        let soon = self.write(&status, deadline).await;
         self.status.publish(Some(status));
-        Ok(if rotating { Next::Within(ROTATING) } else { Next::OnChange })
+        let next = rotating.then_some(ROTATING).into_iter().chain(soon).min();
+        Ok(next.map_or(Next::OnChange, Next::Within))
     }
 
     async fn changed(&mut self) {
-        self.changes.changed().await;
+        tokio::select! {
+            _ = self.changes.changed() => {}
+            _ = self.judged.changed() => {}
+            _ = self.found.changed() => {}
+        }
     }
 }
 
@@ -226,31 +261,57 @@ impl TunnelReconciler {
         Ok(())
     }
 
-    /// Looks up the names of endpoints that are not known yet, a few at a time.
-    async fn look_up(&mut self, peers: &[Arc<WireguardPeer>]) {
-        let endpoints = peers.iter().filter_map(|peer| peer.spec.endpoint.as_ref());
-        let names = endpoints.filter_map(|endpoint| {
-            let name =
-                endpoint.dns_or_ip.dns.clone().filter(|_| endpoint.dns_or_ip.ip.is_none())?;
-            Some((name, endpoint.port))
-        });
-        let unknown = names.filter(|name| !self.names.contains_key(name)).take(LOOKUPS);
-        let mut lookups = JoinSet::new();
-        for name in unknown {
-            lookups.spawn(async move {
-                let looking = tokio::net::lookup_host((name.0.as_str(), name.1));
-                let found = Deadline::after(LOOKUP).bound(looking).await;
-                let found = found.ok().and_then(Result::ok).and_then(|mut all| all.next());
-                (name, found)
-            });
-        }
-        while let Some(Ok((name, found))) = lookups.join_next().await {
-            match found {
-                Some(address) => drop(self.names.insert(name, address)),
-                None => warn!(name = name.0, "the name of a peer's endpoint leads nowhere yet"),
+    /// Whom to probe: every peer but those whose key is not in use yet.
+    fn targets(&self, tunnel: &Tunnel) -> Targets {
+        let sharing = &self.claims.sharing;
+        let peers = self.claims.names.keys().map(|key| (*key, sharing.contains_key(key)));
+        let from = tunnel.is_probed().then(|| path::address(tunnel.public_key()));
+        Targets { from, mtu: tunnel.mtu(), peers: peers.collect() }
+    }
+
+    /// Logs which of the peers that share networks has them now.
+    fn tell_of_moves(&self, now: &Claims) {
+        for (key, carries) in &now.sharing {
+            let before = self.claims.sharing.get(key);
+            if *carries && before.is_some_and(|before| !before) {
+                let peer = now.names.get(key);
+                info!(peer, "shared networks are sent to another peer, which answers");
             }
         }
     }
+
+    /// Writes the node's status if it is time, and says when it should be looked at again.
+    async fn write(&mut self, status: &TunnelStatus, deadline: Deadline) -> Option<Duration> {
+        let said = self.said.clone()?;
+        let paths = self.probes.paths.load();
+        let report = report(status, &self.claims, &paths, SystemTime::now());
+        let now = tokio::time::Instant::now();
+        match self.written.due(&report, now) {
+            Due::Later => None,
+            Due::After(wait) => Some(wait),
+            Due::Now => {
+                let mut node = WireguardNode::new(&said.node, said.clone());
+                node.status = Some(report.clone());
+                // Tunnels do not depend on what is said of them; the next attempt says it.
+                match self.objects.apply_status(&node, Expected::Any, deadline).await {
+                    Ok(_) => self.written.wrote(report, now),
+                    Err(error) => debug!(%error, "the node's status is not written"),
+                }
+                None
+            }
+        }
+    }
+}
+
+/// The names of endpoints, each with whether nobody answers there.
+fn named(peers: &[Arc<WireguardPeer>], down: &BTreeSet<PublicKey>) -> BTreeMap<Name, bool> {
+    let named = peers.iter().filter_map(|peer| {
+        let endpoint = peer.spec.endpoint.as_ref()?;
+        let host = endpoint.dns_or_ip.dns.clone().filter(|_| endpoint.dns_or_ip.ip.is_none())?;
+        let key = peer.spec.public_key.parse();
+        Some(((host, endpoint.port), key.is_ok_and(|key| down.contains(&key))))
+    });
+    named.collect()
 }
 
 /// Opens the interface if there is none, and goes on with the change of its key.
@@ -292,58 +353,3 @@ fn keep(
     }
     Ok(interface)
 }
-
-/// The peers that objects stand for. A key that two of them name is the first's, by name; so is a network.
-/// A next key is of use only if it is nobody's key.
-pub(crate) fn wanted<'p>(
-    objects: impl IntoIterator<Item = &'p WireguardPeer>,
-    names: &HashMap<(String, u16), SocketAddr>,
-    own: PublicKey,
-) -> Peers {
-    let sorted: BTreeMap<String, &WireguardPeer> =
-        objects.into_iter().map(|object| (object.name_any(), object)).collect();
-    let mut peers = Peers::new();
-    let mut taken: BTreeMap<IpNet, ()> = BTreeMap::new();
-    let mut successors = Vec::new();
-    for object in sorted.into_values() {
-        let spec = &object.spec;
-        let Ok(key) = spec.public_key.parse::<PublicKey>() else { continue };
-        if key == own || peers.contains_key(&key) {
-            continue;
-        }
-        let networks = spec.allowed_ips.iter().filter_map(|it| it.parse::<IpNet>().ok());
-        let allowed_ips: Vec<IpNet> = networks
-            .map(|network| network.trunc())
-            .filter(|network| taken.insert(*network, ()).is_none())
-            .collect();
-        let endpoint = spec.endpoint.as_ref().and_then(|endpoint| address(endpoint, names));
-        let keepalive = Some(spec.persistent_keepalive).filter(|seconds| *seconds > 0);
-        let peer = Peer { allowed_ips, endpoint, keepalive, ..Peer::default() };
-        if let Some(Ok(next)) = spec.next_public_key.as_ref().map(|next| next.parse()) {
-            let successor =
-                Peer { allowed_ips: Vec::new(), successor_of: Some(key), ..peer.clone() };
-            successors.push((next, successor));
-        }
-        peers.insert(key, peer);
-    }
-    for (next, successor) in successors {
-        if next != own {
-            peers.entry(next).or_insert(successor);
-        }
-    }
-    peers
-}
-
-fn address(
-    endpoint: &WireguardEndpoint,
-    names: &HashMap<(String, u16), SocketAddr>,
-) -> Option<SocketAddr> {
-    match (&endpoint.dns_or_ip.ip, &endpoint.dns_or_ip.dns) {
-        (Some(ip), _) => Some(SocketAddr::new(ip.parse::<IpAddr>().ok()?, endpoint.port)),
-        (None, Some(name)) => names.get(&(name.clone(), endpoint.port)).copied(),
-        (None, None) => None,
-    }
-}
-
-#[cfg(test)]
-mod tests;

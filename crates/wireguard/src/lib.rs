@@ -1,10 +1,11 @@
 //! One WireGuard interface of this node: its key, its peers, its routes.
 //!
 //! ```text
-//! WireguardPeer objects ──► agent ──► wanted peers
+//! WireguardPeer objects ──► agent ──► wanted peers ◄── who does not answer, how large packets may be
 //! key file (0600) ──► PrivateKey ─┐
 //! wanted peers ──► delta (pure) ──┴─► Tunnel ──► device: the kernel's, or one in this process
-//!                                       └──────► routes of what peers are allowed
+//!                                       └──────► routes of what peers are allowed, guards beneath them
+//! prober ◄──echo through the tunnel──► peers
 //! ```
 //!
 //! The kernel's WireGuard is used where the kernel has it. Elsewhere the packets go through this process:
@@ -17,11 +18,19 @@
 //! 2. Peers are changed by what differs: a peer that stays keeps its session.
 //! 3. An address that two peers want belongs to the one that was wanted last, never to both.
 //! 4. Routes lead only to what a peer is allowed, and only routes of this crate are ever touched.
+//! 5. Packets for a network that a peer has, or had when the process ended, are encrypted or refused.
 
 pub mod agent;
+mod claims;
+mod clamp;
 mod device;
 mod key;
+mod names;
+mod path;
 mod peer;
+mod prober;
+mod purge;
+mod report;
 mod rotation;
 mod routes;
 mod tun_queue;
@@ -31,5 +40,7 @@ mod userspace;
 
 pub use device::{DeviceError, Implementation};
 pub use key::{KeyFile, KeyFileError, PresharedKey, PrivateKey, PublicKey};
+pub use path::PathStatus;
 pub use peer::{Delta, Peer, PeerStatus, Peers, delta};
+pub use purge::purge;
 pub use tunnel::{Tunnel, TunnelConfig, TunnelError, TunnelStatus};

@@ -1,6 +1,6 @@
 //! Peers as they should be, as they are, and what leads from one to the other.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub struct PeerStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
     pub removed: Vec<PublicKey>,
-    /// Peers whose networks are other ones, or fewer.
+    /// Peers that give up networks which others take: what they keep.
     pub released: BTreeMap<PublicKey, Vec<IpNet>>,
     pub added: Peers,
     /// Peers of which something else than their networks has changed, or which got networks.
@@ -66,28 +66,25 @@ impl Delta {
     }
 }
 
-/// Says what leads from `is` to `wanted`. An endpoint is set when it is said anew, and is otherwise left
+/// Says what leads from `is` to `wanted`, in as few changes as it takes: to change a peer's networks costs
+/// WireGuard in this process a walk through the networks of all. An endpoint is set when it is said anew, and is otherwise left
 /// to what was heard: a peer that roamed is not called back.
 pub fn delta(is: &Peers, wanted: &Peers) -> Delta {
     let mut delta = Delta {
         removed: is.keys().filter(|key| !wanted.contains_key(key)).copied().collect(),
         ..Delta::default()
     };
+    let (mut moved, mut gained) = (Vec::new(), BTreeSet::<IpNet>::new());
     for (key, new) in wanted {
         let Some(old) = is.get(key) else {
+            gained.extend(&new.allowed_ips);
             delta.added.insert(*key, new.clone());
             continue;
         };
         let mut change = Change::default();
         if old.allowed_ips != new.allowed_ips {
-            let gives_up = old.allowed_ips.iter().any(|ip| !new.allowed_ips.contains(ip));
-            if gives_up {
-                let kept = old.allowed_ips.iter().filter(|ip| new.allowed_ips.contains(ip));
-                delta.released.insert(*key, kept.copied().collect());
-            }
-            if new.allowed_ips.iter().any(|ip| !old.allowed_ips.contains(ip)) || !gives_up {
-                change.allowed_ips = Some(new.allowed_ips.clone());
-            }
+            gained.extend(new.allowed_ips.iter().filter(|ip| !old.allowed_ips.contains(ip)));
+            moved.push((*key, &old.allowed_ips, &new.allowed_ips));
         }
         if old.endpoint != new.endpoint {
             change.endpoint = new.endpoint;
@@ -100,6 +97,16 @@ pub fn delta(is: &Peers, wanted: &Peers) -> Delta {
         }
         if change != Change::default() {
             delta.changed.insert(*key, change);
+        }
+    }
+    for (key, old, new) in moved {
+        let is_contested = old.iter().any(|ip| !new.contains(ip) && gained.contains(ip));
+        if is_contested {
+            let kept = old.iter().filter(|ip| new.contains(ip)).copied();
+            delta.released.insert(key, kept.collect());
+        }
+        if !is_contested || new.iter().any(|ip| !old.contains(ip)) {
+            delta.changed.entry(key).or_default().allowed_ips = Some(new.clone());
         }
     }
     delta

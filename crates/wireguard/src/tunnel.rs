@@ -12,12 +12,15 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use kernel::netlink::{self, Address, Change, LinkRef, Netlink, SetLink};
 use kernel::netns::Namespace;
+use tracing::warn;
 
+use crate::clamp;
 use crate::device::{Device, DeviceError, Implementation, KernelDevice};
 use crate::key::{PrivateKey, PublicKey};
+use crate::path;
 use crate::peer::{PeerStatus, Peers, delta};
 use crate::rotation;
-use crate::routes;
+use crate::routes::{self, Routed};
 use crate::userspace::{LARGEST_MTU, Userspace};
 
 /// What an interface is.
@@ -34,6 +37,8 @@ pub struct TunnelConfig {
     pub implementation: Option<Implementation>,
     /// Where `wg` looks for sockets.
     pub socket_directory: PathBuf,
+    /// Whether the interface has the address that probes go to.
+    pub probes: bool,
 }
 
 impl TunnelConfig {
@@ -46,6 +51,7 @@ impl TunnelConfig {
             addresses: Vec::new(),
             implementation: None,
             socket_directory: "/var/run/wireguard".into(),
+            probes: false,
         }
     }
 }
@@ -69,6 +75,7 @@ pub enum TunnelError {
 pub struct TunnelStatus {
     pub implementation: Implementation,
     pub public_key: PublicKey,
+    pub mtu: u32,
     pub peers: BTreeMap<PublicKey, PeerStatus>,
     /// Networks of peers that are not routed into the tunnel, because a peer is reached there.
     pub unrouted: BTreeSet<IpNet>,
@@ -78,14 +85,21 @@ pub struct TunnelStatus {
 pub struct Tunnel {
     config: TunnelConfig,
     key: PublicKey,
+    /// The key before, of which the interface still has the address.
+    outdated: Option<PublicKey>,
+    is_probed: bool,
     device: Device,
     netlink: Netlink,
     link: u32,
+    mtu: u32,
     /// The peers as they are wanted, and as the device has them.
     wanted: Peers,
     applied: Peers,
-    /// The routes as they were made; none if that is to be read.
-    routed: Option<BTreeSet<IpNet>>,
+    /// The peers on whose way only smaller packets fit.
+    narrow: BTreeMap<PublicKey, u32>,
+    /// The routes and the guards beneath them as they were made; none if that is to be read.
+    routed: Option<Routed>,
+    guarded: Option<BTreeSet<IpNet>>,
     unrouted: BTreeSet<IpNet>,
 }
 
@@ -124,17 +138,52 @@ impl Tunnel {
         let changes: Vec<_> =
             [Change::Set(LinkRef::Index(link), up)].into_iter().chain(addresses).collect();
         netlink.apply(&changes)?;
-        Ok(Self {
+        if let Err(error) = clamp::apply(namespace, &config.name) {
+            let name = &config.name;
+            warn!(%error, name, "TCP through the interface announces segments as large as it likes");
+        }
+        let mut tunnel = Self {
             config,
             key: key.public(),
+            outdated: None,
+            is_probed: false,
             device,
             netlink,
             link,
+            mtu,
             wanted: applied.clone(),
             applied,
+            narrow: BTreeMap::new(),
             routed: None,
+            guarded: None,
             unrouted: BTreeSet::new(),
-        })
+        };
+        tunnel.set_probe_address();
+        Ok(tunnel)
+    }
+
+    /// Gives the interface the address of its key. That of the key before stays until the next change:
+    /// peers learn of a new key one after the other.
+    fn set_probe_address(&mut self) {
+        if !self.config.probes {
+            return;
+        }
+        let link = self.link;
+        let address = |key| Address { link, address: path::allowed(key) };
+        let new = Change::Address(address(self.key));
+        let old = self.outdated.take().map(|key| Change::DeleteAddress(address(key)));
+        let changes: Vec<_> = [new].into_iter().chain(old).collect();
+        let made = self.netlink.apply(&changes);
+        self.is_probed = made.is_ok();
+        if let Err(error) = made {
+            // A node without IPv6 has tunnels all the same.
+            warn!(error = stallproof::sentence(&error), "the interface has no address for probes");
+        }
+    }
+
+    /// Returns whether the interface has the address that probes go to.
+    pub fn is_probed(&self) -> bool {
+        self.is_probed
     }
 
     pub fn implementation(&self) -> Implementation {
@@ -150,16 +199,27 @@ impl Tunnel {
         self.link
     }
 
+    /// The size of the largest packet that the interface takes.
+    pub fn mtu(&self) -> u32 {
+        self.mtu
+    }
+
     /// Makes the peers those that are wanted.
     pub fn set_peers(&mut self, wanted: Peers) -> Result<(), TunnelError> {
         self.wanted = wanted;
         self.apply()
     }
 
+    /// Says on the way to which peers only smaller packets fit: their routes have that size. It is used
+    /// when peers are set next.
+    pub fn set_narrow(&mut self, narrow: BTreeMap<PublicKey, u32>) {
+        self.narrow = narrow;
+    }
+
     /// Lets successors that have connected take over, and repairs routes that others removed. To be called
     /// every second or so while [`Tunnel::is_rotating`], else every half minute.
     pub fn converge(&mut self) -> Result<(), TunnelError> {
-        self.routed = None;
+        (self.routed, self.guarded) = (None, None);
         self.apply()
     }
 
@@ -169,17 +229,27 @@ impl Tunnel {
         } else {
             self.wanted.clone()
         };
+        // No packet for a new network leaves in clear text, whatever fails after this.
+        let (routed, unrouted) = routes::wanted(&effective, &self.narrow);
+        let guarded = match self.guarded.take() {
+            Some(is) => is,
+            None => routes::guarded(&mut self.netlink)?,
+        };
+        let new = routed.keys().filter(|network| !guarded.contains(network));
+        routes::guard(&mut self.netlink, new)?;
         let delta = delta(&self.applied, &effective);
         if !delta.is_empty() {
             self.device.apply(&delta)?;
             self.applied = effective;
         }
-        let (routed, unrouted) = routes::wanted(&self.applied);
         let is = match self.routed.take() {
             Some(is) => is,
             None => routes::read(&mut self.netlink, self.link)?,
         };
         routes::apply(&mut self.netlink, self.link, &is, &routed)?;
+        let gone = guarded.iter().filter(|network| !routed.contains_key(network));
+        routes::unguard(&mut self.netlink, gone)?;
+        self.guarded = Some(routed.keys().copied().collect());
         (self.routed, self.unrouted) = (Some(routed), unrouted);
         Ok(())
     }
@@ -192,7 +262,9 @@ impl Tunnel {
     /// Uses another key of this node from now on. Peers that know it connect anew at once.
     pub fn set_key(&mut self, key: &PrivateKey) -> Result<(), TunnelError> {
         self.device.set_key(key, &self.applied)?;
-        self.key = key.public();
+        let before = std::mem::replace(&mut self.key, key.public());
+        self.set_probe_address();
+        self.outdated = Some(before);
         Ok(())
     }
 
@@ -204,15 +276,18 @@ impl Tunnel {
         Ok(TunnelStatus {
             implementation: self.implementation(),
             public_key: self.key,
+            mtu: self.mtu,
             peers: self.device.status()?,
             unrouted: self.unrouted.clone(),
         })
     }
 
-    /// Removes the interface, and its routes with it.
+    /// Removes the interface, its routes, and the guards beneath them.
     pub fn close(mut self) -> Result<(), TunnelError> {
         let link = LinkRef::Index(self.link);
         drop(self.device);
+        let guarded = routes::guarded(&mut self.netlink)?;
+        routes::unguard(&mut self.netlink, guarded.iter())?;
         match self.netlink.apply(&[Change::Delete(link)]) {
             Err(error) if !error.not_found() => Err(error.into()),
             _ => Ok(()),

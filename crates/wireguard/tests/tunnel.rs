@@ -336,6 +336,118 @@ fn a_peer_that_roams_is_followed() {
 }
 
 #[test]
+fn peers_are_reached_by_ipv6() {
+    testkit::requires!(netns, tun);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (a, b) = (sandbox.host("a"), sandbox.host("b"));
+    sandbox.link((&a, "2001:db8::1/64"), (&b, "2001:db8::2/64"));
+    let at = sockets.path().to_str().unwrap();
+    let mut a = Machine::new(a, 'a', "2001:db8::1", at);
+    let mut b = Machine::new(b, 'b', "2001:db8::2", at);
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
+    b.tunnel.set_peers(peers([(a.key(), a.as_peer())])).unwrap();
+    a.reaches(&b);
+    b.reaches(&a);
+    let at = a.tunnel.status().unwrap().peers[&b.key()].endpoint;
+    assert_eq!(at, Some("[2001:db8::2]:51820".parse().unwrap()));
+}
+
+#[test]
+fn a_peer_behind_a_nat_is_reached_and_followed_to_another_port() {
+    testkit::requires!(netns, tun, nft);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (a, nat, b) = (sandbox.host("a"), sandbox.host("n"), sandbox.host("b"));
+    sandbox.link((&a, "192.168.7.1/24"), (&nat, "192.168.7.254/24"));
+    sandbox.link((&nat, "192.0.2.1/24"), (&b, "192.0.2.2/24"));
+    run(a.command("ip").args(["route", "add", "default", "via", "192.168.7.254"]));
+    run(nat.command("sysctl").args(["-q", "-w", "net.ipv4.ip_forward=1"]));
+    let translate = |ports: &str| {
+        let rules = format!(
+            "table ip nat {{}}; delete table ip nat; table ip nat {{ chain out {{ type nat hook postrouting \
+             priority srcnat; oifname \"b\" meta l4proto udp masquerade to :{ports}; }}; }}"
+        );
+        run(nat.command("nft").arg(rules));
+    };
+    translate("40000");
+    let at = sockets.path().to_str().unwrap();
+    let mut a = Machine::new(a, 'a', "192.168.7.1", at);
+    let mut b = Machine::new(b, 'b', "192.0.2.2", at);
+    a.tunnel.set_peers(peers([(b.key(), Peer { keepalive: Some(1), ..b.as_peer() })])).unwrap();
+    // Nobody can say where a is: it says so itself, and is reached from then on.
+    b.tunnel.set_peers(peers([(a.key(), Peer { endpoint: None, ..a.as_peer() })])).unwrap();
+    let heard_at = |b: &mut Machine| b.tunnel.status().unwrap().peers[&a.key()].endpoint;
+    eventually("a is heard", || heard_at(&mut b) == Some("192.0.2.1:40000".parse().unwrap()));
+    b.reaches(&a);
+    // The NAT is replaced, and knows nothing of before: its next keepalive comes from elsewhere.
+    let echo = Echo::start(&a.namespace, a.inside);
+    let mut stream = b.connect(echo.at);
+    round_trip(&mut stream, 1);
+    translate("41000");
+    // A NAT forgets the connections of an interface that goes down.
+    for state in ["down", "up"] {
+        run(nat.command("ip").args(["link", "set", "dev", "b", state]));
+    }
+    eventually("a is heard elsewhere", || {
+        heard_at(&mut b) == Some("192.0.2.1:41000".parse().unwrap())
+    });
+    round_trip(&mut stream, 2);
+}
+
+#[test]
+fn what_a_dead_process_leaves_refuses_packets_and_goes_with_its_peer_or_by_a_purge() {
+    testkit::requires!(netns, tun, nft);
+    let (sandbox, sockets) = (Sandbox::new(), directory());
+    let (mut a, b) = two(&sandbox, sockets.path().to_str().unwrap());
+    let six: IpNet = "fd77::/64".parse().unwrap();
+    let mut peer = b.as_peer();
+    peer.allowed_ips.push(six);
+    a.tunnel.set_peers(peers([(b.key(), peer)])).unwrap();
+    a.reaches(&b);
+    let ip = |host: &Host, args: &[&str]| {
+        let output = host.command("ip").args(args).output().unwrap();
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    let inside = IpNet::from(b.inside).to_string();
+    let ways = [["-4", "route", "show", &inside], ["-6", "route", "show", "fd77::/64"]];
+    let Machine { host, tunnel, name, namespace, .. } = a;
+    assert!(ways.iter().all(|way| ip(&host, way).contains(&name)));
+    // As the process dies: nothing is told to the kernel.
+    drop(tunnel);
+    eventually("the interface is gone", || ip(&host, &["link"]).find(&name).is_none());
+    let left = |host: &Host, way: &[&str]| {
+        let shown = ip(host, way);
+        assert!(shown.starts_with("unreachable") && shown.lines().count() == 1, "{shown}");
+    };
+    for way in ways {
+        left(&host, &way);
+    }
+    let to = SocketAddr::new(b.inside, 9);
+    let refused = namespace.run_in(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
+    assert_eq!(refused.unwrap_err().kind(), std::io::ErrorKind::HostUnreachable);
+    // The next process without that peer takes them away.
+    let mut a = Machine::new(host, 'a', "192.0.2.1", sockets.path().to_str().unwrap());
+    for way in ways {
+        assert!(
+            ip(&a.host, &way).contains("unreachable"),
+            "while it starts: {}",
+            ip(&a.host, &way)
+        );
+    }
+    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
+    assert_eq!(ip(&a.host, &ways[1]), "", "its peer is gone, and it stays");
+    let Machine { host, tunnel, .. } = a;
+    drop(tunnel);
+    let purged = wireguard::purge(&namespace, &name).unwrap();
+    let expected = [
+        format!("route {inside} as unreachable in table 254"),
+        "nftables table inet fairlead-mesh".to_owned(),
+    ];
+    assert!(expected.iter().all(|what| purged.contains(what)), "{purged:?}");
+    assert_eq!(ip(&host, &ways[0]), "");
+    assert_eq!(wireguard::purge(&namespace, &name).unwrap(), Vec::<String>::new());
+}
+
+#[test]
 fn a_key_is_changed_under_load_and_no_connection_is_lost() {
     testkit::requires!(netns, tun);
     let (sandbox, sockets) = (Sandbox::new(), directory());

@@ -10,6 +10,7 @@ use net::datapath::PodPolicies;
 use node::enforcement::Enforcement;
 use objects::Objects;
 use prometheus_client::registry::Registry;
+use tracing::{debug, info};
 use wireguard::TunnelConfig;
 use wireguard::agent::AgentConfig;
 
@@ -39,6 +40,9 @@ pub(crate) fn begin(
     }
     if !config.policy.enforce {
         policies::end(config);
+    }
+    if !config.mesh.wireguard {
+        end_mesh(config);
     }
     let mut told = vec![("node", config.net.node.clone())];
     let objects = match config.net.serve || config.mesh.wireguard {
@@ -75,6 +79,21 @@ pub(crate) fn begin(
     Ok(told)
 }
 
+/// Removes what an agent left that kept an interface: its routes would lead nowhere.
+fn end_mesh(config: &Config) {
+    let namespace = Namespace::current().map_err(|error| process::explain(&error).0);
+    let purge = |namespace| {
+        let removed = wireguard::purge(&namespace, &config.mesh.interface);
+        removed.map_err(|error| process::explain(&error).0)
+    };
+    match namespace.and_then(purge) {
+        Ok(removed) if removed.is_empty() => {}
+        Ok(removed) => info!(?removed, "mesh.wireguard is off: what was left of it is removed"),
+        // An agent that may not change the network has changed nothing.
+        Err(error) => debug!(error, "what mesh.wireguard left is not looked for"),
+    }
+}
+
 /// Keeps this node's WireGuard interface.
 fn begin_mesh(config: &Config, process: &Process, objects: Objects) -> Result<(), Failure> {
     let mesh = &config.mesh;
@@ -85,6 +104,7 @@ fn begin_mesh(config: &Config, process: &Process, objects: Objects) -> Result<()
         tunnel: TunnelConfig {
             mtu: mesh.mtu,
             implementation: mesh.implementation,
+            probes: true,
             ..TunnelConfig::new(&mesh.interface, mesh.port)
         },
         key_lifetime: mesh.key_lifetime,

@@ -89,10 +89,15 @@ fn every_container_has_bounds_and_rights_that_are_said() {
 
 #[test]
 fn an_agent_that_only_observes_may_enter_no_namespace() {
-    let rendered = render("components.net=false");
-    let agent = get(&rendered, "DaemonSet", "fairlead-agent");
-    let security = &agent["spec"]["template"]["spec"]["containers"][0]["securityContext"];
-    assert_eq!(security["capabilities"], json!({"drop": ["ALL"], "add": ["NET_ADMIN"]}));
+    for (values, rights) in [
+        ("components.net=false", json!(["NET_ADMIN"])),
+        ("components.net=false,mesh.wireguard=true", json!(["NET_ADMIN", "NET_RAW"])),
+    ] {
+        let rendered = render(values);
+        let agent = get(&rendered, "DaemonSet", "fairlead-agent");
+        let security = &agent["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+        assert_eq!(security["capabilities"], json!({"drop": ["ALL"], "add": rights}));
+    }
 }
 
 #[test]

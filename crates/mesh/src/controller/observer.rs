@@ -137,7 +137,11 @@ impl ObservedKind for WireguardNodes {
     const RESOURCE: &'static str = "wireguardnodes.fairlead.dev";
     const MISSING: Option<&'static str> = Some("the WireguardNode CRD");
     const DEFINITION: Option<fn() -> Value> = Some(definition::<WireguardNode>);
-    const STRIP: fn(WireguardNode) -> WireguardNode = strip_metadata;
+    const STRIP: fn(WireguardNode) -> WireguardNode = |node| {
+        let mut kept = strip_metadata(node);
+        kept.status = None;
+        kept
+    };
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<WireguardNode>> {
         &mut observed.wireguard_nodes

@@ -16,6 +16,10 @@ const KEY_LENGTH: usize = 44;
 const MOST_ALLOWED_IPS: usize = 1024;
 const LONGEST_NETWORK: usize = 49;
 const LONGEST_HOST: usize = 253;
+/// The most characters of an IPv6 address with a port.
+const LONGEST_ENDPOINT: usize = 80;
+/// How many tunnels a node's status lists; it counts all of them.
+pub const MOST_TUNNELS: usize = 64;
 
 /// A node's end of its WireGuard tunnels. The private key stays on the node.
 #[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
@@ -26,10 +30,14 @@ const LONGEST_HOST: usize = 253;
     doc = "A node's end of its WireGuard tunnels. The private key stays on the node.",
     category = "fairlead",
     shortname = "fwn",
+    status = "WireguardNodeStatus",
     derive = "PartialEq",
     validation = Rule::new("self.metadata.name == self.spec.node").message("it is named by its node"),
     printcolumn = r#"{"name":"Key","type":"string","jsonPath":".spec.publicKey"}"#,
     printcolumn = r#"{"name":"Port","type":"integer","jsonPath":".spec.port"}"#,
+    printcolumn = r#"{"name":"Implementation","type":"string","jsonPath":".status.implementation"}"#,
+    printcolumn = r#"{"name":"Peers","type":"integer","jsonPath":".status.peers"}"#,
+    printcolumn = r#"{"name":"Unreachable","type":"integer","jsonPath":".status.unreachable"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -48,6 +56,79 @@ pub struct WireguardNodeSpec {
     /// The UDP port at which the node listens.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
+}
+
+/// What the node's agent observes of its tunnels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WireguardNodeStatus {
+    /// Who encrypts: `kernel`, or `userspace`, which is the agent's process.
+    #[schemars(length(max = 16))]
+    pub implementation: String,
+    /// The largest packet that the interface takes, in bytes.
+    #[serde(default)]
+    pub mtu: u32,
+    /// The number of its peers.
+    #[serde(default)]
+    pub peers: u32,
+    /// The number of those that do not answer probes through the tunnel.
+    #[serde(default)]
+    pub unreachable: u32,
+    /// When this was so (RFC 3339). Counters are written every five minutes, changes within seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = field::LONGEST_TIME))]
+    pub observed: Option<String>,
+    /// The tunnels that do not answer, then those to gateways, then the others by name; the first 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_TUNNELS))]
+    pub tunnels: Vec<WireguardTunnel>,
+}
+
+/// A tunnel to one peer, as the node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WireguardTunnel {
+    /// The name of the WireguardPeer.
+    #[schemars(length(max = field::LONGEST_NAME))]
+    pub peer: String,
+    pub state: WireguardPathState,
+    /// Where the peer was heard last, or is said to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = LONGEST_ENDPOINT))]
+    pub endpoint: Option<String>,
+    /// When the last handshake was (RFC 3339).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = field::LONGEST_TIME))]
+    pub last_handshake: Option<String>,
+    #[serde(default)]
+    pub received_bytes: u64,
+    #[serde(default)]
+    pub sent_bytes: u64,
+    /// How many of a hundred probes were not answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_percent: Option<u8>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_micros: Option<u32>,
+    /// The largest packet that comes through, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// Whether packets for networks that the peer shares with others are sent to it. A peer that shares
+    /// none has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carries: Option<bool>,
+}
+
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+pub enum WireguardPathState {
+    /// Probes are answered.
+    Up,
+    /// The last probes were not answered.
+    Down,
+    /// It was not probed yet, or cannot be.
+    #[default]
+    Unknown,
 }
 
 /// A node of another cluster as a peer. The fields have the names of Kilo's `Peer`.
@@ -120,6 +201,15 @@ impl Kind for WireguardNode {
         key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
         if *port == 0 {
             problems.add("spec.port", "is 1 to 65535");
+        }
+        problems.into_result()
+    }
+
+    fn check_status(&self) -> Result<(), Invalid> {
+        let mut problems = Invalid::default();
+        if let Some(status) = &self.status {
+            let most = MOST_TUNNELS;
+            field::at_most(&mut problems, "status.tunnels", status.tunnels.len(), most);
         }
         problems.into_result()
     }

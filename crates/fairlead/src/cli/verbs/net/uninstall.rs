@@ -245,6 +245,9 @@ fn empty_kernel(
             purged.failed.join("; ")
         )));
     }
+    let namespace = Namespace::current().map_err(|e| explain(&e))?;
+    let left = wireguard::purge(&namespace, &config.mesh.interface).map_err(|e| explain(&e))?;
+    removed.extend(left);
     for (table, gone) in [
         ("fairlead", conntrack::disable_tracking()),
         ("fairlead-guard", node::enforcement::remove()),
