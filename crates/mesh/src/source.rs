@@ -26,7 +26,8 @@ pub(crate) struct SourceCluster {
     pub(crate) peered: BTreeMap<Arc<str>, PeeredNode>,
     /// The nodes without a peer, by name.
     pub(crate) skipped: Vec<Skipped>,
-    /// The cluster's networks that no node covers, as text, in the order of the spec.
+    /// The cluster's networks that no node covers, as text, in the order of the spec; none if it has
+    /// gateways, which have them among their routes.
     pub(crate) residual: Vec<String>,
     /// Sentences about addresses that became no route.
     pub(crate) notes: Vec<String>,
@@ -40,7 +41,8 @@ pub(crate) struct PeeredNode {
     pub(crate) key: String,
     /// The key that the node is about to use.
     pub(crate) next_key: Option<String>,
-    /// The node's pod networks, its WireGuard address and its internal addresses, each once, as text.
+    /// The node's pod networks, its WireGuard address and its internal addresses, each once, as text; then
+    /// what it carries together with other gateways.
     pub(crate) routes: Arc<[String]>,
     pub(crate) endpoint: Option<PeerEndpoint>,
 }
@@ -169,6 +171,7 @@ pub(crate) fn resolve(
         }
     }
     let mut covered = owners.clone();
+    let gateways = gateways(context, cluster, &accepted);
     for (name, candidate, node) in accepted {
         let mut routes = node.pod_networks.clone();
         routes.extend(node.wireguard_ip.map(IpNet::from));
@@ -196,7 +199,26 @@ pub(crate) fn resolve(
     let residual = |network: &&IpNet| covered.of(network).is_none() && unique.insert(**network);
     let residual = context.networks(cluster).iter().filter(residual);
     source.residual = residual.map(ToString::to_string).collect();
+    if !gateways.is_empty() {
+        // Each lists them, and whoever sends takes the first that answers: no carrier is chosen here.
+        let shared = std::mem::take(&mut source.residual);
+        for (_, gateway) in source.peered.iter_mut().filter(|(name, _)| gateways.contains(*name)) {
+            gateway.routes = gateway.routes.iter().chain(&shared).cloned().collect();
+        }
+    }
     source
+}
+
+/// The nodes that carry a cluster's residual networks together, if it has gateways: the first by name that
+/// can be reached.
+fn gateways(
+    context: &MeshContext,
+    cluster: &str,
+    accepted: &[(&Arc<str>, &Candidate, &MeshNode)],
+) -> BTreeSet<Arc<str>> {
+    let count = context.cluster(cluster).and_then(|cluster| cluster.gateways).unwrap_or(0);
+    let reached = accepted.iter().filter(|(_, _, node)| node.endpoint.is_some());
+    reached.map(|(name, ..)| Arc::clone(name)).take(count as usize).collect()
 }
 
 /// Returns why an internal address cannot be a route. Clusters often use the same private networks, and

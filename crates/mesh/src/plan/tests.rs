@@ -214,3 +214,37 @@ fn a_preshared_key_is_neither_read_nor_written() {
     let patch = plan.targets["b"].updates[0].patch.to_string();
     assert!(patch.contains("key-0") && !patch.contains("preshared"), "{patch}");
 }
+
+#[test]
+fn gateways_all_list_the_networks_that_no_node_has_and_the_first_with_an_endpoint_are_chosen() {
+    let mut mesh = mesh("x", "m", &["a", "b"]);
+    mesh.spec.data_plane = objects::kinds::DataPlane::Wireguard;
+    mesh.spec.clusters[0].allowed_networks.push("10.96.0.0/16".to_owned());
+    mesh.spec.clusters[0].gateways = Some(2);
+    let node = |i: usize| {
+        let endpoint = format!("192.0.2.{i}:51821");
+        serde_json::from_value::<k8s_openapi::api::core::v1::Node>(json!({
+            "metadata": {"name": format!("n{i}"), "annotations": {
+                "wireguard.fairlead.dev/key": format!("key-{i}"),
+                // The first cannot be reached, and may connect by itself.
+                "fairlead.dev/wireguard-endpoint": if i == 0 { "" } else { &endpoint },
+            }},
+            "spec": {"podCIDRs": [format!("10.0.{i}.0/24")]},
+        }))
+        .unwrap()
+    };
+    let nodes = Observed::Known(index((0..4).map(node)));
+    let a = Observation { nodes, peers: Observed::Known(index([])) };
+    let mut b = observation(1, "n");
+    b.peers = Observed::Known(index([]));
+    let mut observations: BTreeMap<_, _> = [("a".to_owned(), a), ("b".to_owned(), b)].into();
+    let carriers = |observations: &BTreeMap<String, Observation>| -> Vec<String> {
+        let plan = plan(&mesh, &[], observations);
+        let carries = |peer: &&Peer| peer.spec.allowed_ips.contains(&"10.96.0.0/16".to_owned());
+        plan.targets["b"].creates.iter().filter(carries).map(ResourceExt::name_any).collect()
+    };
+    assert_eq!(carriers(&observations), ["m--a--n1", "m--a--n2"]);
+    let left = Observed::Known(index([0, 2, 3].map(node)));
+    observations.get_mut("a").unwrap().nodes = left;
+    assert_eq!(carriers(&observations), ["m--a--n2", "m--a--n3"]);
+}

@@ -26,6 +26,9 @@ const LONGEST_NETWORK: usize = 49;
 /// The characters of a network. Whether it is one, `check` says.
 const NETWORK: &str = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$";
 const LONGEST_CLUSTER: usize = 63;
+/// One that dies must leave another.
+const FEWEST_GATEWAYS: u32 = 2;
+const MOST_GATEWAYS: u32 = 16;
 /// How many skipped nodes a status lists; it counts all of them.
 pub const MOST_SKIPPED: usize = 32;
 
@@ -128,6 +131,12 @@ pub struct MeshCluster {
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0, max = 65535))]
     pub persistent_keepalive: u16,
+    /// How many nodes carry the networks that no node has, such as those of services. Each node of another
+    /// cluster sends to the first of them that answers. Without it one node carries them, until it is
+    /// gone. With `dataPlane: wireguard` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = FEWEST_GATEWAYS, max = MOST_GATEWAYS))]
+    pub gateways: Option<u32>,
 }
 
 #[derive(
@@ -373,6 +382,10 @@ impl Kind for ClusterMesh {
         for (i, cluster) in clusters.iter().enumerate() {
             let at = format!("spec.clusters[{i}]");
             check_cluster(&mut problems, &at, cluster);
+            if cluster.gateways.is_some() && self.spec.data_plane == DataPlane::Kilo {
+                let problem = "needs dataPlane: wireguard; Kilo chooses its own gateways";
+                problems.add(format!("{at}.gateways"), problem);
+            }
             if let Some(first) = names.insert(&cluster.name, i) {
                 let name = &cluster.name;
                 problems.add(
@@ -409,6 +422,7 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
         allowed_networks,
         wireguard_port,
         persistent_keepalive: _,
+        gateways,
     } = cluster;
     if let Some(problem) = name::dns_label(name) {
         problems.add(format!("{at}.name"), format!("{name:?} {problem}"));
@@ -449,6 +463,10 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
             problems.add(format!("{field}[{i}]"), problem);
         }
         networks.push((i, network));
+    }
+    if gateways.is_some_and(|it| !(FEWEST_GATEWAYS..=MOST_GATEWAYS).contains(&it)) {
+        let problem = format!("must be {FEWEST_GATEWAYS} to {MOST_GATEWAYS}, or be left out");
+        problems.add(format!("{at}.gateways"), problem);
     }
     if *wireguard_port == 0 {
         problems.add(format!("{at}.wireguardPort"), "must be 1 to 65535");
