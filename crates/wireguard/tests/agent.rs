@@ -272,8 +272,7 @@ async fn an_mtu_black_hole_is_found_and_what_is_large_goes_through() {
     })
     .await;
     let to = echo(&pods[1], "10.2.0.2");
-    let connect =
-        || pods[0].run_in(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
+    let connect = || pods[0].run_in(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap().unwrap();
     assert!(transfer(connect(), PATIENCE), "what is large does not go through");
     // Without the clamp the pod never hears that its packets are too large.
     run(a.host.command("nft").args(["delete", "table", "inet", "fairlead-mesh"]));
