@@ -21,7 +21,9 @@ use crate::key::PublicKey;
 use crate::path::{Path, PathStatus, address};
 
 const TICK: Duration = Duration::from_millis(100);
-pub(crate) const FAST: Duration = Duration::from_secs(1);
+/// With three that are missed, and a second for the last, another peer takes over after three and a half
+/// seconds at most.
+const FAST: Duration = Duration::from_millis(750);
 const SLOW: Duration = Duration::from_secs(30);
 /// How long an answer is waited for.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);

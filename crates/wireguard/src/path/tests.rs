@@ -95,7 +95,7 @@ fn a_dead_way_says_nothing_of_sizes() {
     }
     assert_eq!(path.status().mtu, None);
     path.answered(SOON);
-    for _ in 0..20 {
+    for _ in 0..30 {
         let Some(size) = path.large(now) else { break };
         path.large_missed(size, now);
     }
