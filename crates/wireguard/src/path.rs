@@ -121,7 +121,7 @@ impl Path {
     }
 
     fn count(&mut self, missed: bool) {
-        self.window = self.window << 1 | u32::from(missed);
+        self.window = (self.window << 1) | u32::from(missed);
         self.counted = (self.counted + 1).min(WINDOW);
     }
 

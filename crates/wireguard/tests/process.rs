@@ -47,8 +47,8 @@ fn be_an_agent_if_asked() {
         };
         let namespace = Arc::new(Namespace::current().unwrap());
         agent::start(config, namespace, objects, &Ledger::default(), &tasks);
-        std::future::pending().await
-    })
+        std::future::pending::<()>().await;
+    });
 }
 
 fn run(command: &mut Command) -> String {
@@ -293,6 +293,16 @@ fn a_gateway_that_is_frozen_is_passed_over_within_seconds() {
         began.elapsed()
     };
     until("g1");
+    // Both have answered probes: one that never has is believed at its first answer.
+    eventually("both are probed", || {
+        let probed = |gateway: &Node| {
+            let counters = run(gateway.host.command("cat").arg("/proc/net/snmp6"));
+            let mut lines = counters.lines().map(str::split_whitespace);
+            let echos = lines.find_map(|mut line| (line.next()? == "Icmp6InEchos").then_some(line));
+            echos.and_then(|mut line| line.next()?.parse::<u64>().ok()).unwrap_or(0) >= 3
+        };
+        gateways.iter().all(probed).then_some(())
+    });
     gateways[0].signal("-STOP");
     let failover = until("g2");
     println!("failover from a frozen gateway: {:.1} s", failover.as_secs_f64());

@@ -15,9 +15,9 @@ fn a_way_goes_down_after_three_misses_and_comes_back_after_ten_answers() {
     assert!(!path.is_down(), "nothing is known yet");
     for missed in [true, true, false, true, true] {
         if missed {
-            path.missed()
+            path.missed();
         } else {
-            path.answered(SOON)
+            path.answered(SOON);
         }
         assert!(!path.is_down());
     }
