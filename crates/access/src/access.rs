@@ -23,6 +23,7 @@ use crate::administration::Administration;
 use crate::code::Codes;
 use crate::directory::{Account, Directory};
 use crate::identity::{AuthMethod, Identity, LOCAL, SessionId};
+use crate::kube_token::{self, KubeTokens};
 use crate::local::LocalToken;
 use crate::login::LoginLimits;
 use crate::metrics::Metrics;
@@ -52,6 +53,7 @@ pub(crate) struct Shared {
     pub(crate) visitors: Visitors,
     pub(crate) metrics: Metrics,
     codes: Codes,
+    kube_tokens: KubeTokens,
     limits: LoginLimits,
     local: Option<Fingerprint>,
 }
@@ -104,6 +106,7 @@ impl Access {
             federation: OnceLock::new(),
             visitors: Visitors::new(),
             codes: Codes::new(),
+            kube_tokens: KubeTokens::new(),
             limits: LoginLimits::new(),
             local: local.map(LocalToken::fingerprint),
             metrics: Metrics::default(),
@@ -169,6 +172,24 @@ impl Access {
             })
         });
         who.ok_or_else(|| self.unknown())
+    }
+
+    /// Makes a token for a kubeconfig of `who`, and says until when it is valid. It ends with the login that
+    /// it was made by.
+    pub fn kube_token(&self, who: &Identity) -> Result<(Secret, Timestamp), Unauthenticated> {
+        let until = Timestamp::now() + kube_token::LASTS;
+        let token = self.0.kube_tokens.issue(who, until).filter(|_| self.is_still(who));
+        token.map(|token| (token, until)).ok_or(Unauthenticated::Unknown)
+    }
+
+    /// Authenticates the token of a kubeconfig, which counts as a use of its session.
+    pub fn by_kube_token(&self, text: &str) -> Result<Identity, Unauthenticated> {
+        let who = self.0.kube_tokens.read(text, Timestamp::now());
+        let who = who.filter(|who| self.is_still(who)).ok_or_else(|| self.unknown())?;
+        if let AuthMethod::Session(id) = &who.via {
+            self.0.sessions.used(*id);
+        }
+        Ok(who)
     }
 
     /// Authenticates a session cookie. A request that writes must have `csrf_of(cookie)` as well.

@@ -27,6 +27,8 @@ pub mod code;
 mod directory;
 mod glob;
 mod identity;
+pub mod kube_token;
+pub mod kubernetes;
 mod local;
 pub mod login;
 mod metrics;

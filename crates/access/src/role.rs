@@ -401,6 +401,9 @@ static BUILT_IN: LazyLock<[Arc<Role>; 3]> = LazyLock::new(|| {
         "accesstokens.fairlead.dev",
         "identityproviders.fairlead.dev",
         "rolemappings.fairlead.dev",
+        // Both make somebody else: a service account, or whoever a certificate names.
+        "serviceaccounts/token",
+        "certificatesigningrequests.certificates.k8s.io/approval",
         // A shell on a node is root there, and so all that its cluster has.
         "nodes/shell",
     ];

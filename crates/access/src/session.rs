@@ -215,6 +215,13 @@ impl Sessions {
         })
     }
 
+    /// Notes a use of the session, by what is not its cookie.
+    pub(crate) fn used(&self, id: SessionId) {
+        if let Some(session) = self.alive(id) {
+            session.used.fetch_max(millis(self.now()), Relaxed);
+        }
+    }
+
     /// As `alive`, for a stream that is open: its user is active.
     pub(crate) fn look(&self, id: SessionId) -> Option<Arc<Session>> {
         self.alive(id).inspect(|session| {

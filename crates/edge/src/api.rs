@@ -24,12 +24,15 @@ mod exec;
 mod exports;
 mod extract;
 mod forward;
+mod forwards;
 mod gates;
 mod helm;
 mod identity;
 mod images;
 mod inflight;
 mod kinds;
+mod kube_api;
+mod kubeconfig;
 mod leader;
 mod listing;
 mod live;
@@ -153,6 +156,8 @@ pub struct Serving {
     secure: bool,
     /// What each user has open at the socket.
     shares: live::UserShares,
+    /// Port-forwards that are open.
+    forwards: forwards::Forwards,
     /// Requests whose sessions are in other replicas.
     passed_on: affinity::PassedOn,
 }
@@ -202,6 +207,9 @@ fn routes() -> Routes {
         .and(exec::routes())
         .and(shells::routes())
         .and(forward::routes())
+        .and(forwards::routes())
+        .and(kube_api::routes())
+        .and(kubeconfig::routes())
         .and(across::routes())
         .and(meshes::routes())
         .and(session::routes())

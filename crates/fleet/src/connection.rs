@@ -107,6 +107,11 @@ impl Connection {
         }
     }
 
+    /// Whether requests are made as somebody.
+    pub(crate) fn is_acting(&self) -> bool {
+        self.acting.is_some()
+    }
+
     pub fn cluster(&self) -> &str {
         &self.cluster
     }

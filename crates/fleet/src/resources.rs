@@ -11,6 +11,7 @@
 //!          rollout (revisions, rollback), cron (trigger, suspend)
 //! sum      overview, usage, usage_history;  helm (releases, history, values, manifest, rollback)
 //! stream   logs, log_tail, exec (shells: on a node, beside a pod's containers), forward ◄── backend (the pod behind a Service or a workload)
+//! raw      passed_on ──► whatever a client of the Kubernetes API asks
 //! ```
 //!
 //! A stream works while it is polled and owns all of its work: dropping it ends the work.
@@ -44,6 +45,7 @@ pub mod log_tail;
 pub mod logs;
 pub mod nodes;
 pub mod overview;
+pub mod passed_on;
 pub mod related;
 pub mod restart;
 pub mod rollout;

@@ -17,6 +17,7 @@
 //!   and the session's home is this replica from then on.
 //! - What is under way is on the ledger, bounded in number, and ends with the process.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -159,7 +160,7 @@ fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
         path if path.starts_with(BASE) || path.starts_with("/auth/") => {
             let shown = session_of(headers)?;
             match shown.split_once(AT) {
-                Some((_, home)) => home.into(),
+                Some((_, home)) => home.to_owned().into(),
                 None => cookie_of(headers, COOKIE)?.into(),
             }
         }
@@ -172,11 +173,12 @@ fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
 }
 
 /// What a session, or a login that is under way, is known by: a token that says its home, or a cookie.
-fn session_of(headers: &HeaderMap) -> Option<&str> {
-    if let Some(token) = pipeline::bearer(headers) {
+fn session_of(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    if let Some(token) = pipeline::token(headers) {
         return Some(token).filter(|token| token.contains(AT));
     }
-    cookie_of(headers, pipeline::COOKIE).or_else(|| cookie_of(headers, auth::COOKIE))
+    let cookie = cookie_of(headers, pipeline::COOKIE).or_else(|| cookie_of(headers, auth::COOKIE));
+    cookie.map(Cow::Borrowed)
 }
 
 /// Takes the client's address from a request that a replica passed on, and the header from any other.
@@ -206,8 +208,8 @@ fn client_of(api: &Api, request: &Request) -> Option<IpAddr> {
 /// The answer of the replica that has the request's session; or the request, if it is to be answered here.
 pub(crate) async fn pass_on(api: &Api, request: Request) -> Result<Response, Request> {
     let Some((address, reach)) = home_of(api, &request) else { return Err(request) };
-    let session = session_of(request.headers()).unwrap_or_default();
-    let place = match api.serving.passed_on.place(session) {
+    let session = session_of(request.headers()).unwrap_or_default().into_owned();
+    let place = match api.serving.passed_on.place(&session) {
         Ok(place) => place,
         Err(refused) => {
             let problem = Problem::new(ErrorCode::Overloaded, refused.to_string());

@@ -3,6 +3,7 @@
 //! Binary frames; the first byte is the channel: 0 stdin (empty: its end), 1 stdout, 2 stderr,
 //! 3 status (`{"exitCode"?, "reason"?}`, the last one), 4 resize (`{"width", "height"}`).
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use access::Verb;
@@ -163,8 +164,8 @@ impl SessionBackend for Shell {
         };
         let recorder = recorder.as_ref();
         tokio::select! {
-            ended = tell(output, to, exit, (recorder, &mut passed.from_pod)) => ended,
-            () = pass_on(from, input, (recorder, &mut passed.to_pod)) => SessionEnd::Gone,
+            ended = tell(output, to, exit, (recorder, &passed.from_pod)) => ended,
+            () = pass_on(from, input, (recorder, &passed.to_pod)) => SessionEnd::Gone,
         }
     }
 
@@ -199,7 +200,7 @@ async fn tell(
     output: &mut Output,
     to: &mut ToClient,
     exit: &mut Option<Exit>,
-    (recorder, passed): (Option<&Mutex<Recorder>>, &mut u64),
+    (recorder, passed): (Option<&Mutex<Recorder>>, &AtomicU64),
 ) -> SessionEnd {
     loop {
         let event = tokio::select! {
@@ -207,7 +208,7 @@ async fn tell(
             () = to.gone() => return SessionEnd::Gone,
         };
         if let Some(Event::Stdout(bytes) | Event::Stderr(bytes)) = &event {
-            *passed += bytes.len() as u64;
+            passed.fetch_add(bytes.len() as u64, Relaxed);
             with(recorder, |recorder| recorder.output(bytes));
         }
         let frame = match event {
@@ -235,7 +236,7 @@ fn with(recorder: Option<&Mutex<Recorder>>, record: impl FnOnce(&mut Recorder)) 
 async fn pass_on(
     from: &mut FromClient,
     input: &mut Option<Input>,
-    (recorder, passed): (Option<&Mutex<Recorder>>, &mut u64),
+    (recorder, passed): (Option<&Mutex<Recorder>>, &AtomicU64),
 ) {
     while let Some(frame) = from.next().await {
         let Some((&channel, bytes)) = frame.split_first() else { continue };
@@ -247,7 +248,7 @@ async fn pass_on(
                 }
             }
             (STDIN, Some(input)) => {
-                *passed += bytes.len() as u64;
+                passed.fetch_add(bytes.len() as u64, Relaxed);
                 let _ = input.stdin(bytes).await;
             }
             (RESIZE, Some(input)) => {

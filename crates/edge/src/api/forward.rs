@@ -4,6 +4,7 @@
 //! the client's, what the pod still sends is passed on until nothing has come for [`LINGER`]. A client
 //! that closes the WebSocket wants no more: the pod is told, and the place is given back at once.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use access::Verb;
@@ -20,6 +21,7 @@ use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
+use super::forwards::{ForwardedPort, ListedForward, ended_by};
 use super::pods::{PODS, PodRef};
 use super::resources::choose;
 use super::scope::permit;
@@ -126,7 +128,14 @@ async fn forward(
     let port =
         forward::forward(&connection, &asked.namespace, &name, port, caller.deadline).await?;
     let task = format!("forward to {name} of {cluster}");
-    let tunnel = Tunnel { port, audited: caller.trail.take(), passed: PassedBytes::default() };
+    let target = ForwardedPort {
+        cluster: cluster.clone(),
+        namespace: asked.namespace.clone(),
+        pod: name.clone(),
+        port: Some(asked.port.get()),
+    };
+    let listed = api.serving.forwards.list(&caller.who, target);
+    let tunnel = Tunnel { port, audited: caller.trail.take(), listed };
     Ok(socket::open(&api, upgrade, task, (place, rights, caller.deadline), tunnel))
 }
 
@@ -134,22 +143,24 @@ struct Tunnel {
     port: Forward,
     /// The audit's record, until the end is told.
     audited: Option<Pending>,
-    passed: PassedBytes,
+    /// In the list of port-forwards, for as long as it is open.
+    listed: ListedForward,
 }
 
-/// Bytes that a session has passed on. Each direction is counted by its own half.
+/// Bytes that a session has passed on. Each direction is counted by its own half, and read by whoever lists
+/// what is open.
 #[derive(Debug, Default)]
 pub(super) struct PassedBytes {
-    pub(super) to_pod: u64,
-    pub(super) from_pod: u64,
+    pub(super) to_pod: AtomicU64,
+    pub(super) from_pod: AtomicU64,
 }
 
 impl PassedBytes {
     /// Tells the audit how a session ended.
     pub(super) fn finish(&self, audited: Option<Pending>, ended: &SessionEnd) {
         let Some(mut audited) = audited else { return };
-        audited.detail("bytesToPod", self.to_pod.into());
-        audited.detail("bytesFromPod", self.from_pod.into());
+        audited.detail("bytesToPod", self.to_pod.load(Relaxed).into());
+        audited.detail("bytesFromPod", self.from_pod.load(Relaxed).into());
         if let Some(reason) = ended.reason() {
             audited.detail("reason", reason.into());
         }
@@ -159,12 +170,14 @@ impl PassedBytes {
 
 impl SessionBackend for Tunnel {
     async fn converse(&mut self, Session { to, from }: &mut Session) -> SessionEnd {
-        let Self { port, passed: PassedBytes { to_pod, from_pod }, .. } = self;
+        let Self { port, listed, .. } = self;
+        let PassedBytes { to_pod, from_pod } = listed.passed();
         let (reading, writing) = tokio::io::split(&mut *port);
         let (finished, is_finished) = watch::channel(false);
         let ended = tokio::select! {
             ended = tell(reading, to, is_finished, from_pod) => ended,
             ended = pass_on(from, writing, &finished, to_pod) => ended,
+            by = listed.ended() => SessionEnd::Broke(ended_by(&by)),
         };
         if ended == SessionEnd::Gone {
             let _ = stallproof::Deadline::after(GOODBYE).bound(say_goodbye(port)).await;
@@ -173,7 +186,7 @@ impl SessionBackend for Tunnel {
     }
 
     fn last(&mut self, ended: &SessionEnd) -> Option<Bytes> {
-        self.passed.finish(self.audited.take(), ended);
+        self.listed.passed().finish(self.audited.take(), ended);
         None
     }
 }
@@ -192,7 +205,7 @@ async fn tell(
     mut reading: ReadHalf<&mut Forward>,
     to: &mut ToClient,
     mut is_finished: watch::Receiver<bool>,
-    passed: &mut u64,
+    passed: &AtomicU64,
 ) -> SessionEnd {
     let mut buffer = vec![0; FRAME];
     loop {
@@ -211,7 +224,7 @@ async fn tell(
             Ok(count) => count,
             Err(error) => return SessionEnd::Broke(error.to_string()),
         };
-        *passed += count as u64;
+        passed.fetch_add(count as u64, Relaxed);
         // Nothing more is an empty frame, as it should be.
         if to.send(Bytes::copy_from_slice(&buffer[..count])).await.is_err() {
             return SessionEnd::Gone;
@@ -227,7 +240,7 @@ async fn pass_on(
     from: &mut FromClient,
     mut writing: WriteHalf<&mut Forward>,
     finished: &watch::Sender<bool>,
-    passed: &mut u64,
+    passed: &AtomicU64,
 ) -> SessionEnd {
     while let Some(frame) = from.next().await {
         if *finished.borrow() {
@@ -244,7 +257,7 @@ async fn pass_on(
         if let Err(error) = written.await {
             return SessionEnd::Broke(error.to_string());
         }
-        *passed += frame.len() as u64;
+        passed.fetch_add(frame.len() as u64, Relaxed);
     }
     SessionEnd::Gone
 }

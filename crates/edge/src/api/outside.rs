@@ -9,7 +9,7 @@ use http::{HeaderName, HeaderValue, Method, Uri, header};
 use super::compress::compress;
 use super::console::takes_gzip;
 use super::pipeline::RequestId;
-use super::{Api, BASE, ErrorCode, Problem, affinity};
+use super::{Api, BASE, ErrorCode, Problem, affinity, kube_api};
 use crate::same_site::is_local;
 
 const SAFE: [(HeaderName, &str); 4] = [
@@ -29,6 +29,7 @@ pub(crate) async fn outside(
 ) -> Response {
     let id = RequestId::new();
     let gzip = takes_gzip(request.headers());
+    let kubernetes = kube_api::is_passed_on(request.uri().path());
     request.extensions_mut().insert(id.clone());
     let mut response = if loopback && !is_local(request.headers()) {
         let why =
@@ -43,7 +44,11 @@ pub(crate) async fn outside(
         }
     };
     affinity::mark(&api, &mut response);
-    let mut response = Problem::named(response, id.as_str());
+    let mut response = if kubernetes {
+        Problem::as_kubernetes_says_it(response)
+    } else {
+        Problem::named(response, id.as_str())
+    };
     if gzip {
         response = compress(&api, response).await;
     }

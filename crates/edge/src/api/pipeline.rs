@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::audit::{Entry, Pending};
+use access::kube_token::is_kube_token;
 use access::{AccessRequest, Decision, Identity, Permissions, Secret, Verb};
 use axum::RequestExt;
 use axum::body::Bytes;
@@ -41,7 +42,7 @@ use stallproof::{Deadline, accept};
 
 use super::gates::RouteGate;
 use super::trail::{self, Trail};
-use super::{Api, ErrorCode, Problem, Route, affinity, extract, leader};
+use super::{Api, ErrorCode, Problem, Route, affinity, extract, kube_api, leader};
 use crate::serve::Peer;
 
 pub(crate) const COOKIE: &str = "fairlead-session";
@@ -152,11 +153,13 @@ pub(crate) struct RouteContext {
 
 /// The names in a request's path.
 #[derive(Debug, Default)]
-struct PathNames {
+pub(super) struct PathNames {
     cluster: Option<String>,
-    kind: Option<String>,
-    namespace: Option<String>,
-    name: Option<String>,
+    pub(super) kind: Option<String>,
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
+    /// What a request of the Kubernetes API does.
+    pub(super) verb: Option<Verb>,
 }
 
 /// The middleware of every route.
@@ -166,10 +169,13 @@ pub(crate) async fn pipeline(
     next: Next,
 ) -> Response {
     let RouteContext { api, route } = &context;
-    let named = match request.extract_parts::<RawPathParams>().await {
+    let mut named = match request.extract_parts::<RawPathParams>().await {
         Ok(params) => PathNames::of(&params),
         Err(_) => return Problem::invalid("the path is not UTF-8").into_response(),
     };
+    if route.kubernetes {
+        kube_api::name(&request, &mut named);
+    }
     let path = request.extensions().get::<MatchedPath>().map_or("-", MatchedPath::as_str);
     let key = format!("{} {path}", request.method());
     let tenant = named.cluster.clone().unwrap_or_else(|| access::FLEET.to_owned());
@@ -235,15 +241,16 @@ async fn run(
         caller = authorize(api, route, named, &request, (deadline, &trail))?;
     }
 
-    if let (Some(verb), Some(caller)) = (route.writes, &caller) {
+    let writes =
+        if route.kubernetes { named.verb.filter(|verb| verb.writes()) } else { route.writes };
+    if let (Some(verb), Some(caller)) = (writes, &caller) {
         op.step("audit");
         let entry = audit_entry(caller, verb, route, named, &request, &body);
         trail.begin(api.audit.begin(entry, deadline).await?);
     }
 
     op.step("handler");
-    let reader =
-        caller.as_ref().filter(|_| route.writes.is_none()).map(|caller| caller.who.clone());
+    let reader = caller.as_ref().filter(|_| writes.is_none()).map(|caller| caller.who.clone());
     if let Some(caller) = caller {
         request.extensions_mut().insert(caller);
     }
@@ -355,7 +362,16 @@ fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Identity, 
         return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
     }
     if let Some(token) = bearer(headers) {
-        return Ok(api.access.by_token(affinity::without_home(token))?);
+        let token = affinity::without_home(token);
+        let kube = route.kubernetes && is_kube_token(token);
+        let access = &api.access;
+        return Ok(if kube { access.by_kube_token(token)? } else { access.by_token(token)? });
+    }
+    if route.kubernetes {
+        let token = basic(headers);
+        let token = token.as_deref().map(affinity::without_home);
+        let who = token.and_then(|token| api.access.by_kube_token(token).ok());
+        return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
     }
     let Some(cookie) = cookie(headers) else {
         return Err(access::Unauthenticated::Unknown.into());
@@ -400,10 +416,24 @@ fn is_websocket(request: &Request) -> bool {
         && upgrade.is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
+fn authorization<'h>(headers: &'h HeaderMap, of: &str) -> Option<&'h str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+    scheme.eq_ignore_ascii_case(of).then(|| token.trim())
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    authorization(headers, "bearer")
+}
+
+/// The token of a kubeconfig, which kubectl sends as a password to an address without TLS.
+fn basic(headers: &HeaderMap) -> Option<String> {
+    access::kube_token::basic_password(authorization(headers, "basic")?)
+}
+
+/// The token that a request shows, however it came.
+pub(crate) fn token(headers: &HeaderMap) -> Option<Cow<'_, str>> {
+    bearer(headers).map(Cow::Borrowed).or_else(|| basic(headers).map(Cow::Owned))
 }
 
 /// The session's cookie, if there is one.
@@ -447,7 +477,8 @@ fn audit_entry(
         resource: named.kind.clone().unwrap_or_else(|| route.resource.to_owned()),
         name: named.name.clone().or(name),
         request_id: caller.trail.request_id.clone(),
-        dry_run: asked("dryRun").is_some_and(|dry| dry == "true"),
+        // Kubernetes' word for it is `All`.
+        dry_run: asked("dryRun").is_some_and(|dry| dry == "true" || dry == "All"),
         details,
     }
 }

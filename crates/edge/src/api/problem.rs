@@ -118,6 +118,38 @@ impl Problem {
     }
 }
 
+impl Problem {
+    /// The body of an answer that is a problem, as clients of the Kubernetes API read one.
+    pub(crate) fn as_kubernetes_says_it(response: Response) -> Response {
+        let Some(problem) = response.extensions().get::<Self>() else { return response };
+        let reason = match problem.status.as_u16() {
+            400 => "BadRequest",
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            404 => "NotFound",
+            405 => "MethodNotAllowed",
+            409 => "Conflict",
+            413 => "RequestEntityTooLarge",
+            429 => "TooManyRequests",
+            503 => "ServiceUnavailable",
+            504 => "Timeout",
+            _ => "InternalError",
+        };
+        let mut body = serde_json::json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": problem.detail, "reason": reason, "code": problem.status.as_u16(),
+        });
+        if let Some(after) = problem.retry_after {
+            body["details"] =
+                serde_json::json!({ "retryAfterSeconds": retry_after_seconds(after) });
+        }
+        let (mut parts, _) = response.into_parts();
+        let json = HeaderValue::from_static("application/json");
+        parts.headers.insert(header::CONTENT_TYPE, json);
+        Response::from_parts(parts, body.to_string().into())
+    }
+}
+
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

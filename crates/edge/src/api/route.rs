@@ -56,6 +56,9 @@ pub(crate) struct Route {
     pub(crate) named_by: &'static str,
     /// The largest body, in bytes.
     pub(crate) body: usize,
+    /// Passes on what a client of the Kubernetes API asks: takes tokens of kubeconfigs and no cookies, and is
+    /// in the audit as what the path says.
+    pub(crate) kubernetes: bool,
 }
 
 impl Route {
@@ -74,6 +77,7 @@ impl Route {
             recorded: &[],
             named_by: "",
             body: SMALL,
+            kubernetes: false,
         }
     }
 
@@ -137,6 +141,11 @@ impl Route {
         Self { grant: Grant { unasked, most: MOST }, ..self }
     }
 
+    /// Passes on what a client of the Kubernetes API asks.
+    pub(crate) const fn kubernetes(self) -> Self {
+        Self { kubernetes: true, ..self }
+    }
+
     /// Takes bodies of up to `body` bytes.
     pub(crate) const fn body(self, body: usize) -> Self {
         Self { body, ..self }
@@ -179,7 +188,11 @@ impl Routes {
     pub(crate) fn document(&self) -> OpenApi {
         let handlers = self.0.iter().map(|(_, handler)| handler.clone());
         let described = handlers.fold(OpenApiRouter::new(), OpenApiRouter::routes);
-        OpenApiRouter::<Api>::default().nest(BASE, described).into_openapi()
+        let mut document = OpenApiRouter::<Api>::default().nest(BASE, described).into_openapi();
+        // A parameter that takes the rest of a path is one like any other to who reads this.
+        let paths = std::mem::take(&mut document.paths.paths).into_iter();
+        document.paths.paths = paths.map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+        document
     }
 
     /// Each type's schema, by its name.

@@ -45,6 +45,7 @@ pub(crate) use route::Route;
 pub(crate) use socket::{CHUNK, FrameReceiver, FrameSender};
 pub(crate) use target::{Access, ClusterChoice, Object, Target};
 
+use crate::cli::files;
 use crate::cli::http::{self as transport, Connection, HttpError, Origin, Trust};
 use crate::cli::runtime;
 use crate::output::{Failure, Output, Verdict};
@@ -60,6 +61,9 @@ const SILENCE: Duration = Duration::from_secs(45);
 const LARGEST_ANSWER: usize = 1 << 30;
 /// A refusal is a sentence; what is larger is cut off.
 const LARGEST_REFUSAL: usize = 1 << 20;
+
+/// A few certificates.
+const LARGEST_AUTHORITIES: u64 = 1 << 20;
 
 /// Which server, and who asks. The same flags on every verb that talks to one.
 #[derive(Clone, Debug, clap::Args)]
@@ -114,6 +118,8 @@ pub(crate) struct Server {
     base: String,
     origin: Origin,
     credential: Credential,
+    /// The file with the authorities that are trusted; none where the public ones are.
+    ca_file: Option<PathBuf>,
     timeout: Duration,
 }
 
@@ -201,7 +207,7 @@ impl ServerFlags {
         };
         let origin = Origin::of(&url, trust, timeout.min(Duration::from_secs(10)))
             .map_err(|e| Failure(format!("--server {base} cannot be used: {e}")))?;
-        Ok(Server { base, origin, credential, timeout })
+        Ok(Server { base, origin, credential, ca_file: ca_file.cloned(), timeout })
     }
 }
 
@@ -241,6 +247,12 @@ impl Server {
     /// A link to a path of this server.
     pub(crate) fn link(&self, path: &str) -> String {
         format!("{}{path}", self.base)
+    }
+
+    /// The authorities (PEM) that the server is trusted by; none where those are the public ones.
+    pub(crate) fn authorities(&self) -> ClientResult<Option<String>> {
+        let read = |file: &PathBuf| files::read(file, LARGEST_AUTHORITIES);
+        Ok(self.ca_file.as_ref().map(read).transpose()?)
     }
 
     /// A body of lines as it comes.

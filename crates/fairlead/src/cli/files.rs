@@ -1,7 +1,9 @@
-//! Files that verbs read: whole and bounded, with `-` for standard input; and the Kubernetes objects
+//! Files that verbs read and write: whole and bounded, with `-` for standard input; and the Kubernetes objects
 //! that are in them.
 
-use std::io::Read;
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use objects::Kind;
@@ -27,6 +29,22 @@ pub(crate) fn read(file: &Path, largest: u64) -> Result<String, Failure> {
         return Err(Failure(format!("{shown} is larger than {most} MiB; is it the right file?")));
     }
     Ok(text)
+}
+
+/// Writes a secret to a file that only its owner may read, whole or not at all.
+pub(crate) fn write_private(file: &Path, text: &str) -> Result<(), Failure> {
+    let draft = file.with_extension(format!("{}.draft", std::process::id()));
+    let written = (|| {
+        let mut open = OpenOptions::new();
+        let mut open = open.write(true).create_new(true).mode(0o600).open(&draft)?;
+        open.write_all(text.as_bytes())?;
+        open.sync_all()?;
+        std::fs::rename(&draft, file)
+    })();
+    written.map_err(|e: std::io::Error| {
+        let _ = std::fs::remove_file(&draft);
+        Failure(format!("{} cannot be written: {e}", file.display()))
+    })
 }
 
 /// The documents of a file, YAML or JSON; the items of lists are documents.

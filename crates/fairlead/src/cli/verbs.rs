@@ -25,6 +25,7 @@ mod images;
 mod inflight;
 mod install;
 mod kinds;
+mod kubeconfig;
 mod login;
 mod login_link;
 mod logs;
@@ -121,6 +122,7 @@ enum Verb {
     Roles(roles::Args),
     Tokens(tokens::Args),
     LoginLink(login_link::Args),
+    Kubeconfig(kubeconfig::Args),
     Oidc(oidc::Args),
     Audit(Box<audit::Args>),
     Admission(admission::Args),
@@ -230,6 +232,7 @@ pub(crate) fn dispatch(cli: &Cli) -> Verdict {
         Verb::Roles(args) => client::run(roles::run(args)),
         Verb::Tokens(args) => client::run(tokens::run(args)),
         Verb::LoginLink(args) => client::run(login_link::run(args)),
+        Verb::Kubeconfig(args) => client::run(kubeconfig::run(args)),
         Verb::Audit(args) => client::run(audit::run(args)),
         Verb::Conversations(args) => client::run(conversations::run(args)),
         Verb::Guard(args) => client::run(guard::run(args)),

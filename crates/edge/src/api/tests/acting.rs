@@ -157,6 +157,9 @@ async fn a_kube_server_sees_users_under_their_own_names() {
 
 /// What Fairlead's account may not impersonate is refused, though the account itself could do it.
 async fn refused_without_the_right(world: &TestApi, ann: &str) {
+    let kube = get(world, ann, "proxy/api/v1/namespaces/a/configmaps").await;
+    assert_eq!((kube.status, &kube.json()["kind"]), (502, &json!("Status")), "{}", kube.text);
+    assert!(kube.text.contains("cannot impersonate"), "{}", kube.text);
     for path in ["resources/cm?namespace=a", "resources/cm/of-a?namespace=a"] {
         let refused = get(world, ann, path).await;
         assert_eq!((refused.status, &*refused.code()), (502, "refused"), "{}", refused.text);
@@ -184,17 +187,29 @@ async fn each_as_themselves(world: &TestApi, ann: &str, bob: &str) {
             let user = format!("User \\\"fairlead:{name}\\\"");
             assert!(refused.text.contains(&user), "{}", refused.text);
         }
+        // The same through the Kubernetes API.
+        let kube = |namespace: &str| format!("proxy/api/v1/namespaces/{namespace}/configmaps");
+        let seen = get(world, who, &kube(own)).await;
+        assert_eq!(seen.status, 200, "{}", seen.text);
+        assert!(seen.text.contains(&format!("of-{own}")), "{}", seen.text);
+        let refused = get(world, who, &kube(other)).await;
+        assert_eq!(refused.status, 403, "{}", refused.text);
+        let user = format!("fairlead:{name}");
+        assert!(refused.text.contains(&user), "{}", refused.text);
         let across = format!("/resources/cm?clusters=real&namespace={other}");
         let across = world.ask_as(who, Method::GET, &across, NOTHING).await;
         assert_eq!(across.json()["clusters"][0]["ok"], false, "{}", across.text);
     }
     // Headers of the caller's own change nothing.
-    let mut sly = request(Method::GET, "/api/v1/clusters/real/resources/cm?namespace=b", NOTHING);
-    let headers = sly.headers_mut();
-    headers.insert("authorization", format!("Bearer {ann}").parse().unwrap());
-    headers.insert("impersonate-user", "fairlead:bob".parse().unwrap());
-    headers.insert("impersonate-group", "system:masters".parse().unwrap());
-    assert_eq!(world.send(sly).await.status, 403);
+    for path in ["resources/cm?namespace=b", "proxy/api/v1/namespaces/b/configmaps"] {
+        let path = format!("/api/v1/clusters/real/{path}");
+        let mut sly = request(Method::GET, &path, NOTHING);
+        let headers = sly.headers_mut();
+        headers.insert("authorization", format!("Bearer {ann}").parse().unwrap());
+        headers.insert("impersonate-user", "fairlead:bob".parse().unwrap());
+        headers.insert("impersonate-group", "system:masters".parse().unwrap());
+        assert_eq!(world.send(sly).await.status, 403, "{path}");
+    }
     // The owner of the machine is a user like any other there.
     let owner = world.ask(Method::GET, "/clusters/real/resources/cm?namespace=a", NOTHING).await;
     assert!(owner.text.contains("fairlead:local"), "{}", owner.text);

@@ -14,13 +14,14 @@ const MASK: &[u8] = b"[masked]";
 const SHORTEST_SECRET: usize = 8;
 
 /// Each with the group that is masked.
-const SHAPES: [&str; 8] = [
+const SHAPES: [&str; 9] = [
     // Authorization headers, also as they stand in a log.
     r"(?i)\b(?:bearer|basic)[ \t]+(?P<secret>[A-Za-z0-9+/_.~=-]{8,})",
     // JSON web tokens: three parts, the first of which begins with {"
     r"(?P<secret>\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*)",
     // Access tokens, and what enrols an agent.
     r"(?P<secret>\bflt_[A-Za-z0-9]+_[A-Za-z0-9_-]{16,})",
+    r"(?P<secret>\bfl[krs]_[A-Za-z0-9_.~-]{16,})",
     // Private keys, in a line or over many; as JSON writes them too.
     r"(?s)-----BEGIN (?:[A-Z]+ )*PRIVATE KEY-----(?P<secret>.*?)-----END",
     // Passwords in addresses.
