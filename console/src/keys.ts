@@ -2,9 +2,11 @@
  * Keys. A component says which it takes while it is shown; the newest that takes a key gets it.
  *
  * Keys typed into fields, the editor and the terminal are theirs, as are those with a modifier other
- * than shift. ⌘K and Ctrl-K work everywhere.
+ * than shift. ⌘K and Ctrl-K work everywhere. Whoever wants another key for something has it in this
+ * browser: a key that was moved means nothing at its old place.
  */
 import { useLayoutEffect, useRef } from "preact/hooks";
+import { meantBy } from "./moved-keys";
 
 export interface Key {
   /** `j`, `Enter`, `?`, or `mod+k` for ⌘ on a Mac and Ctrl elsewhere. */
@@ -38,7 +40,7 @@ export function startKeys(): void {
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.isComposing) return;
     const mod = isMac ? event.metaKey : event.ctrlKey;
-    const name = mod && !event.altKey ? `mod+${event.key.toLowerCase()}` : event.key;
+    const name = mod && !event.altKey ? `mod+${event.key.toLowerCase()}` : meantBy(event.key);
     if (!mod && (event.metaKey || event.ctrlKey || event.altKey)) return;
     if (!mod && (typing(event) || ownKey(event))) return;
     if (!mod && document.querySelector("dialog[open]")) return;

@@ -5,6 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { logOut, session } from "./api/session";
 import { activeKeys, isMac, useKeys, type Key } from "./keys";
 import { link } from "./live/live";
+import { isMovable, keepMoved, moved, moveKey, pressedFor } from "./moved-keys";
 import { kinds, pageLinks, pins, selection } from "./nav";
 import { ClusterChooser } from "./parts/chooser";
 import { Confirmations, Dialog } from "./parts/dialog";
@@ -176,6 +177,9 @@ function UserMenu() {
             <p class="muted small">{roles.length ? roles.join(", ") : "no roles"}</p>
           </div>
           <hr />
+          <button type="button" class="item" onClick={() => { close(); void import("./kubeconfig").then(({ downloadKubeconfig }) => downloadKubeconfig()); }}>
+            Kubeconfig for kubectl
+          </button>
           <button type="button" class="item" onClick={() => { close(); help.value = true; }}>
             <span class="grow">Keyboard</span>
             <kbd>?</kbd>
@@ -193,7 +197,15 @@ function UserMenu() {
 
 function Help() {
   const [keys] = useState<Key[]>(activeKeys);
-  const shown = (key: string) => key.replace("mod+k", isMac ? "⌘ K" : "Ctrl K");
+  const [moving, setMoving] = useState<string | null>(null);
+  const shown = (key: string) => (key === "mod+k" ? (isMac ? "⌘ K" : "Ctrl K") : pressedFor(key));
+  const take = (event: KeyboardEvent) => {
+    if (moving === null || ["Tab", "Shift"].includes(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (isMovable(event.key)) keepMoved(moveKey(moving, event.key));
+    setMoving(null);
+  };
   return (
     <Dialog title="Keyboard" onClose={() => { help.value = false; }}>
       <form method="dialog" onSubmit={(event) => { event.preventDefault(); help.value = false; }}>
@@ -201,12 +213,22 @@ function Help() {
         <dl class="pairs">
           {keys.map(({ key, does }) => (
             <>
-              <dt key={`${key} key`}><kbd>{shown(key)}</kbd></dt>
+              <dt key={`${key} key`}>
+                {isMovable(key) ? (
+                  <button type="button" class="linkish" aria-label={`${does}: ${shown(key)}; choose another key`} title="Choose another key" onClick={() => setMoving(key)} onKeyDown={take} onBlur={() => setMoving(null)}>
+                    <kbd>{moving === key ? "press…" : shown(key)}</kbd>
+                  </button>
+                ) : (
+                  <kbd>{shown(key)}</kbd>
+                )}
+              </dt>
               <dd key={key}>{does}</dd>
             </>
           ))}
         </dl>
+        <p class="muted small">Click a key to choose another for it. This browser remembers your choice.</p>
         <footer>
+          {Object.keys(moved.value).length > 0 && <button type="button" class="button" onClick={() => keepMoved({})}>As they were</button>}
           <button type="submit" class="button primary" autofocus>Close</button>
         </footer>
       </form>

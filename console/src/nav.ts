@@ -59,6 +59,7 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
     pages: [
       { path: "/", title: "Fleet" },
       { path: "/search", title: "Search" },
+      { path: "/map", title: "Map" },
       { path: "/events", title: "Events" },
     ],
   },

@@ -29,6 +29,11 @@ export function object(place: ObjectPlace, query?: Record<string, string | null 
   return href(path, query);
 }
 
+/** The map of a namespace, around one object: `Deployment/web`. */
+export function mapAround(cluster: string, namespace: string, id: string): string {
+  return href("/map", { cluster, ns: namespace, at: id });
+}
+
 /** The doctor, asked about a pod. */
 export function doctorOf({ cluster, namespace, name }: Pick<ObjectPlace, "cluster" | "namespace" | "name">): string {
   return href("/doctor", { cluster, namespace, pod: name });

@@ -21,6 +21,7 @@ export const pages: Page[] = [
   { pattern: "/c/:clusters/:kind", title: ({ kind }) => kind ?? "", load: () => import("./pages/explore/explore") },
   { pattern: "/c/:cluster/:kind/:namespace/:name", title: ({ name }) => name ?? "", load: () => import("./pages/object/object") },
   { pattern: "/search", title: () => "Search", load: () => import("./pages/search/search") },
+  { pattern: "/map", title: () => "Map", load: () => import("./pages/map/map") },
   { pattern: "/events", title: () => "Events", load: () => import("./pages/events/events") },
   { pattern: "/now", title: () => "Now", load: () => import("./pages/now/now") },
   { pattern: "/traffic", title: () => "Traffic", load: () => import("./pages/traffic/traffic") },

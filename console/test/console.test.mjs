@@ -56,7 +56,7 @@ function kubeconfig() {
 }
 
 /** Pages that show what Fairlead itself knows. */
-const EVIDENCE = ["/traffic", "/traffic?tab=conversations", "/traffic?tab=violations", "/traffic?tab=rules", "/traffic?tab=groups", "/mesh", "/admission", "/admission?tab=running", "/admission?tab=try", "/images", "/receivers", "/receivers?tab=responses", "/policies?tab=explain", "/net", "/now", "/doctor", "/access", "/access?tab=roles", "/access?tab=tokens", "/access?tab=audit"];
+const EVIDENCE = ["/map", "/traffic", "/traffic?tab=conversations", "/traffic?tab=violations", "/traffic?tab=rules", "/traffic?tab=groups", "/mesh", "/admission", "/admission?tab=running", "/admission?tab=try", "/images", "/receivers", "/receivers?tab=responses", "/policies?tab=explain", "/net", "/now", "/doctor", "/access", "/access?tab=roles", "/access?tab=tokens", "/access?tab=audit"];
 
 const go = (to, on = page) => on.goto(fairlead.origin + to);
 const total = (on = page) => on.locator("[data-total]").getAttribute("data-total").then(Number);
@@ -439,6 +439,23 @@ describe("the console", () => {
     await page.getByText("The shell has ended with code 7.").waitFor();
     await page.getByRole("button", { name: "Open another" }).click();
     await screen.getByText("$").first().waitFor();
+  });
+
+  test("the map of a namespace with thousands of pods is a few nodes, or each of them", async () => {
+    await go("/map?cluster=eu&ns=pay");
+    const table = page.getByRole("complementary", { name: "The same as a table" });
+    const begun = Date.now();
+    await table.getByRole("link", { name: /pods without an owner/ }).first().waitFor();
+    await page.locator(".graph .wait").waitFor({ state: "detached" });
+    const folded = Date.now() - begun;
+    await page.getByLabel("Each pod").check();
+    const again = Date.now();
+    await table.getByText("the first 200 are listed").waitFor();
+    await page.locator(".graph .wait").waitFor({ state: "detached", timeout: 60_000 });
+    console.log(`# a map of ${Math.floor(PODS / 3)} pods was drawn after ${folded} ms, each of them after ${Date.now() - again} ms`);
+    // The page goes on working: what is typed is filtered at once.
+    await page.getByLabel("Filter the map").fill("no-such-pod");
+    await table.getByText("0 things").waitFor();
   });
 
   test("a log of a hundred thousand lines is searched at once, and downloaded as it is", async () => {

@@ -5,6 +5,7 @@
 // There is no metrics server and no Prometheus here: what they would say is made up by stand-ins, which the
 // real API server serves (objects of two definitions) and passes on to (a Service's endpoint).
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import http from "node:http";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
@@ -327,8 +328,76 @@ describe("what people work with", () => {
     await axeInBoth("an explanation", page);
   });
 
+  test("a namespace is drawn as a map, and a table says the same; around one object too", async () => {
+    await kube.request("POST", "/api/v1/namespaces/shop/services", { metadata: { name: "web" }, spec: { selector: { app: "web" }, ports: [{ port: 80 }] } });
+    await go("/map?cluster=eu&ns=shop");
+    const table = page.getByRole("complementary", { name: "The same as a table" });
+    await table.getByRole("link", { name: "web-0" }).waitFor();
+    await page.locator(".graph .wait").waitFor({ state: "detached" });
+    await table.getByText("NetworkPolicy", { exact: true }).waitFor();
+    await axeInBoth("a map", page);
+    await go("/c/eu/deployments.apps/shop/web?tab=related");
+    await page.getByRole("link", { name: "As a map" }).click();
+    await page.getByRole("button", { name: "around Deployment/web ✕" }).waitFor();
+    await table.getByText("Deployment", { exact: true }).waitFor();
+    assert.equal(await table.getByText("NetworkPolicy", { exact: true }).count(), 0, "nothing hangs it on the Deployment, whose pods are another's");
+    await go("/map?cluster=eu&ns=shop&node=Service/web");
+    await table.getByText("selects").waitFor();
+  });
+
+  test("a port-forward that is open is listed on Now, and ended there", async () => {
+    await go("/now");
+    const list = page.getByRole("region", { name: "Port-forwards" });
+    await list.getByText("None is open.").waitFor();
+    await page.evaluate(() => {
+      const to = new URL("/api/v1/clusters/eu/resources/pods/web-0/forward?namespace=shop&port=8080", location.href);
+      to.protocol = "ws:";
+      const socket = new WebSocket(to);
+      globalThis.forward = { closed: new Promise((closed) => (socket.onclose = ({ reason }) => closed(reason))) };
+      socket.onopen = () => socket.send("hello");
+    });
+    await list.getByRole("link", { name: "shop/web-0" }).waitFor();
+    await list.getByText("5 B").first().waitFor();
+    await axe("port-forwards", page);
+    await list.getByRole("button", { name: "End the port-forward to web-0" }).click();
+    await dialog().getByRole("button", { name: "End" }).click();
+    assert.match(await page.evaluate(() => globalThis.forward.closed), /local has ended this port-forward/);
+    await list.getByText("None is open.").waitFor();
+  });
+
+  test("a kubeconfig of the session is downloaded, and opens the Kubernetes API and nothing else", async () => {
+    await go("/");
+    await page.getByRole("button", { name: "Account" }).click();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Kubeconfig for kubectl" }).click()]);
+    assert.equal(download.suggestedFilename(), "fairlead.kubeconfig");
+    const text = readFileSync(await download.path(), "utf8");
+    const [, token] = /fairlead:(flk_[^@]+)@/.exec(text);
+    const headers = { authorization: `Bearer ${token}` };
+    const ask = (path) => fetch(fairlead.origin + path, { headers });
+    const pods = await (await ask("/api/v1/clusters/eu/proxy/api/v1/namespaces/shop/pods")).json();
+    assert.ok(pods.items.some(({ metadata }) => metadata.name === "web-0"), JSON.stringify(pods).slice(0, 300));
+    assert.equal((await ask("/api/v1/me")).status, 401);
+    const kept = await page.evaluate(() => JSON.stringify([location.href, { ...localStorage }, { ...sessionStorage }]));
+    assert.doesNotMatch(kept, /flk_/);
+  });
+
+  test("a key is moved, and is pressed at its new place from then on", async () => {
+    await go("/c/eu/pods/shop/web-0");
+    await page.getByRole("heading", { name: "web-0" }).waitFor();
+    await page.keyboard.press("?");
+    await dialog().getByRole("button", { name: /^YAML: y/ }).click();
+    await page.keyboard.press("Y");
+    await dialog().getByRole("button", { name: /^YAML: Y/ }).waitFor();
+    await axe("keys", page);
+    await dialog().getByRole("button", { name: "Close" }).click();
+    await page.keyboard.press("y");
+    await page.keyboard.press("Y");
+    await page.waitForURL(/tab=yaml/);
+    await page.evaluate(() => localStorage.removeItem("fairlead.keys"));
+  });
+
   test("pictures, where they are wanted", async () => {
-    for (const [name, path] of Object.entries({ images: "/images", image: `/images?image=${CART}`, receivers: "/receivers", policies: "/policies", explain: "/policies?tab=explain&from=192.0.2.7&to=shop/web-0&port=8080", usage: "/c/eu/pods/shop/web-0?tab=usage", pod: "/c/eu/pods/shop/web-0", volumes: "/c/eu/pods/shop/web-0?tab=volumes", workload: "/c/eu/deployments.apps/shop/web?tab=pods", fleet: "/", cluster: "/c/eu", pods: "/c/eu/pods", gone: "/c/eu/pods/shop/no-such-pod", running: "/admission?tab=running", events: "/events", search: "/search?q=web", mesh: "/mesh", net: "/net", now: "/now", access: "/access", audit: "/access?tab=audit", create: "/create?cluster=eu", responses: "/receivers?tab=responses" })) await shoot(name, path);
+    for (const [name, path] of Object.entries({ images: "/images", image: `/images?image=${CART}`, receivers: "/receivers", policies: "/policies", explain: "/policies?tab=explain&from=192.0.2.7&to=shop/web-0&port=8080", usage: "/c/eu/pods/shop/web-0?tab=usage", pod: "/c/eu/pods/shop/web-0", volumes: "/c/eu/pods/shop/web-0?tab=volumes", workload: "/c/eu/deployments.apps/shop/web?tab=pods", fleet: "/", cluster: "/c/eu", pods: "/c/eu/pods", gone: "/c/eu/pods/shop/no-such-pod", running: "/admission?tab=running", events: "/events", map: "/map?cluster=eu&ns=shop", search: "/search?q=web", mesh: "/mesh", net: "/net", now: "/now", access: "/access", audit: "/access?tab=audit", create: "/create?cluster=eu", responses: "/receivers?tab=responses" })) await shoot(name, path);
   });
 
   test("no page broke the content security policy, complained, or asked another origin", () => {

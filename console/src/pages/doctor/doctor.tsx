@@ -5,6 +5,7 @@
 import { useRef, useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import { asProblem, type ApiProblem } from "../../api/problem";
+import { download } from "../../parts/download";
 import { Empty, ProblemNotice } from "../../parts/problem";
 import { clusters } from "../../fleet";
 import { AskPod, type PodAsked } from "./ask-pod";
@@ -148,11 +149,7 @@ export default function Doctor() {
 }
 
 function save(report: Report): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([JSON.stringify(report, null, 2)], { type: "application/json" }));
-  link.download = "doctor.json";
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  download("doctor.json", JSON.stringify(report, null, 2), "application/json");
 }
 
 const TONE = { critical: "bad", serious: "warn", minor: "" };

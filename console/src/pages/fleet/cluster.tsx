@@ -4,6 +4,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { Cluster, Tested } from "../../api/schema";
 import { forgetKinds } from "../../fleet";
+import { downloadKubeconfig } from "../../kubeconfig";
 import { confirm, Dialog } from "../../parts/dialog";
 import { Dots } from "../../parts/icons";
 import { Popover } from "../../parts/popover";
@@ -46,6 +47,7 @@ export function ClusterMenu({ cluster, mayChange, mayDelete }: { cluster: Cluste
           <a class="item" href={explore([name], "pods")}>Pods</a>
           <a class="item" href={explore([name], "nodes")}>Nodes</a>
           <a class="item" href={explore([name], "namespaces")}>Namespaces</a>
+          <button type="button" class="item" onClick={() => { close(); void downloadKubeconfig([name]); }}>Kubeconfig</button>
           {mayChange && (
             <>
               <hr />

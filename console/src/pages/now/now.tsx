@@ -9,6 +9,7 @@ import { bodyProblem, Empty, Loading, ProblemNotice } from "../../parts/problem"
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { duration } from "../../parts/time";
 import { query, setQuery } from "../../router";
+import { Forwards } from "./forwards";
 import "./now.css";
 
 interface Operation {
@@ -87,6 +88,7 @@ export default function NowPage() {
       </header>
       {problem && <ProblemNotice problem={bodyProblem(problem)} />}
       {!data ? !problem && <Loading lines={6} /> : <Shown now={data} text={text} kind={kind} />}
+      {(data || problem) && <Forwards />}
     </div>
   );
 }

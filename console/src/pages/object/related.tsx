@@ -7,7 +7,7 @@ import { findKind, kindPath, kindsOf } from "../../fleet";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { wordTone } from "../../parts/tone";
-import { object as objectHref, type ObjectPlace } from "../../places";
+import { mapAround, object as objectHref, type ObjectPlace } from "../../places";
 
 interface RelatedObject {
   relation: string;
@@ -63,6 +63,7 @@ export function Related({ place }: { place: ObjectPlace }) {
   const route = path`/clusters/${place.cluster}/resources/${place.kind}/${place.name}/related`;
   const read = useFetch(`${route} ${place.namespace ?? ""}`, (signal) => api.get<RelatedAnswer>(route, { query: { namespace: place.namespace }, signal }), 20_000);
   const order = Object.keys(RELATIONS);
+  const kind = findKind(kinds, place.kind)?.kind;
   const columns: TableColumn<RelatedObject>[] = [
     { id: "relation", title: `${place.name} …`, width: "minmax(130px, .8fr)", cell: ({ relation }) => <span class="muted">{RELATIONS[relation] ?? relation}</span> },
     { id: "kind", title: "Kind", width: "minmax(120px, .8fr)", cell: ({ kind }) => kind },
@@ -88,6 +89,7 @@ export function Related({ place }: { place: ObjectPlace }) {
           ) : (
             <Empty title="Nothing is related"><p>Nobody owns, selects, uses or routes to it, and it does so to nobody.</p></Empty>
           )}
+          {place.namespace && kind && <p><a href={mapAround(place.cluster, place.namespace, `${kind}/${place.name}`)}>As a map</a></p>}
           {leftOut.length > 0 && <p class="muted small">Your roles do not let you list {leftOut.join(", ")}: there may be more.</p>}
         </>
       )}

@@ -1,14 +1,15 @@
 /** Who talks to whom, drawn; the same data stands beside it as a table. */
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { api } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { ConversationEdge, ConversationGraph } from "../../api/schema";
+import { GraphCanvas, usePlaces, type Graph } from "../../parts/graph-canvas";
+import type { LayoutInput } from "../../parts/graph-layout";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { Age } from "../../parts/time";
 import { query, setQuery } from "../../router";
 import { bytes } from "./ends";
-import { GraphCanvas } from "./graph-canvas";
 
 type Edge = ConversationEdge & { verdict?: string | null; rule?: string | null };
 
@@ -37,7 +38,9 @@ export function GraphTab() {
 }
 
 function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: string | null; text: string }) {
-  const places = usePlaces(graph);
+  const shape = useMemo(() => JSON.stringify([graph.nodes.map(({ name }) => name), graph.edges.map(({ client, server }) => [client, server])]), [graph]);
+  const places = usePlaces(shape, () => layoutOf(graph));
+  const picture = useMemo(() => drawn(graph), [graph]);
   const lit = useMemo(() => {
     const wanted = new Set<number>();
     graph.nodes.forEach(({ name }, index) => {
@@ -61,7 +64,7 @@ function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: stri
   const sum = edges.reduce((all, one) => ({ sessions: all.sessions + one.sessions, bytes: all.bytes + one.bytes }), { sessions: 0, bytes: 0 });
   return (
     <div class="twins">
-      <GraphCanvas graph={graph} places={places} lit={lit} onChoose={(index) => setQuery({ node: index === null ? null : name(index) }, true)} />
+      <GraphCanvas graph={picture} places={places} lit={lit} label={`${graph.nodes.length} that talk, drawn; the table beside it says the same`} onChoose={(index) => setQuery({ node: index === null ? null : name(index) }, true)} />
       <aside class="stack" aria-label="The same as a table">
         <p class="muted number">{edges.length.toLocaleString("en")} lines, {sum.sessions.toLocaleString("en")} sessions, {bytes(sum.bytes)}{edges.length > LISTED ? `; the largest ${LISTED} are listed` : ""}</p>
         <ShortTable label="Lines of the graph" columns={columns} rows={edges.slice(0, LISTED)} rowKey={({ client, server }) => `${client} ${server}`} />
@@ -70,26 +73,20 @@ function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: stri
   );
 }
 
-/** Where the nodes stand; none until the worker has answered. A graph of the same shape keeps its places. */
-function usePlaces(graph: ConversationGraph): Float32Array | null {
-  const shape = useMemo(() => JSON.stringify([graph.nodes.map(({ name }) => name), graph.edges.map(({ client, server }) => [client, server])]), [graph]);
-  const [places, setPlaces] = useState<{ shape: string; at: Float32Array } | null>(null);
-  const worker = useRef<Worker | null>(null);
-  useEffect(() => () => worker.current?.terminate(), []);
-  useEffect(() => {
-    worker.current?.terminate();
-    const made = new Worker(new URL("./layout-worker.ts", import.meta.url), { type: "module" });
-    worker.current = made;
-    made.onmessage = ({ data }: MessageEvent<{ at: Float32Array }>) => {
-      setPlaces({ shape, at: data.at });
-      made.terminate();
-    };
-    const groups = new Map<string, number>();
-    const clusters = graph.nodes.map(({ namespace, kind }) => {
-      const key = namespace ?? kind;
-      return groups.get(key) ?? (groups.set(key, groups.size), groups.size - 1);
-    });
-    made.postMessage({ number: 1, clusters, edges: graph.edges.map(({ client, server, bytes }) => ({ from: client, to: server, weight: 1 + Math.log10(1 + bytes) / 3 })) });
-  }, [shape]);
-  return places?.shape === shape ? places.at : null;
+/** The graph as it is drawn. */
+function drawn(graph: ConversationGraph): Graph {
+  return {
+    nodes: graph.nodes.map(({ name, kind }) => ({ name, note: kind, tone: kind === "external" ? "bad" : kind === "host" ? "faint" : "" })),
+    edges: (graph.edges as Edge[]).map(({ client, server, bytes: count, verdict }) => ({ from: client, to: server, width: Math.min(3, Math.log10(1 + count) / 3), bad: verdict === "violates" })),
+  };
+}
+
+/** Namespaces keep to themselves; those that say much are drawn together more strongly. */
+function layoutOf(graph: ConversationGraph): LayoutInput {
+  const groups = new Map<string, number>();
+  const clusters = graph.nodes.map(({ namespace, kind }) => {
+    const key = namespace ?? kind;
+    return groups.get(key) ?? (groups.set(key, groups.size), groups.size - 1);
+  });
+  return { clusters, edges: graph.edges.map(({ client, server, bytes: count }) => ({ from: client, to: server, weight: 1 + Math.log10(1 + count) / 3 })) };
 }

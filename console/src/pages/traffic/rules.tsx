@@ -5,6 +5,7 @@ import { useFetch } from "../../api/fetching";
 import type { ExportedRules, NetworkRuleLine, NetworkRules, Promoted } from "../../api/schema";
 import { useCan } from "../../api/session";
 import { confirm } from "../../parts/dialog";
+import { download } from "../../parts/download";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { toast, toastProblem } from "../../parts/toast";
@@ -43,14 +44,10 @@ export function RulesTab() {
         read.reload();
       },
     });
-  const download = async () => {
+  const exportThem = async () => {
     try {
       const { policies, notes } = await api.get<ExportedRules>("/guard/rules/export");
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(new Blob([JSON.stringify({ apiVersion: "v1", kind: "List", items: policies }, null, 2)], { type: "application/json" }));
-      link.download = "networkpolicies.json";
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      download("networkpolicies.json", JSON.stringify({ apiVersion: "v1", kind: "List", items: policies }, null, 2), "application/json");
       toast(notes.length ? `${policies.length} policies; ${notes.length} rules say more than a NetworkPolicy can.` : `${policies.length} policies.`, notes.length ? "info" : undefined);
     } catch (error) {
       toastProblem(error);
@@ -110,7 +107,7 @@ export function RulesTab() {
               <span class="grow" />
               {mayWrite && chosen.size > 0 && <button type="button" class="button primary" onClick={promote}>Write {chosen.size} down…</button>}
               {mayWrite && <button type="button" class="button" onClick={() => setEditing("new")}>Write a rule</button>}
-              <button type="button" class="button" onClick={() => void download()}>Export as NetworkPolicies</button>
+              <button type="button" class="button" onClick={() => void exportThem()}>Export as NetworkPolicies</button>
             </div>
             {shown.length ? <ShortTable label="Network rules" columns={columns} rows={shown.slice(0, SHOWN)} rowKey={({ name }) => name} /> : <Empty title="No rule"><p>Groups in the mode discover learn rules from what is said.</p></Empty>}
             {editing && <RuleDialog rule={editing === "new" ? null : editing} groups={[...new Set(rules.flatMap(({ from, to }) => [from, to]))]} onClose={(changed) => { setEditing(null); if (changed) read.reload(); }} />}

@@ -5,7 +5,6 @@ import { GraphTab } from "./graph-tab";
 import { GroupsTab } from "./groups";
 import { RulesTab } from "./rules";
 import { ViolationsTab } from "./violations";
-import "./traffic.css";
 
 const TABS: Tab[] = [
   { id: "graph", title: "Graph" },

@@ -1,6 +1,6 @@
 /**
- * Where the nodes of a graph stand: those that talk are drawn together, all push each other apart, and
- * namespaces keep to themselves. Plain numbers in and out, so that a worker can do it.
+ * Where the nodes of a graph stand: those with a line between them are drawn together, all push each other
+ * apart, and groups (namespaces, applications) keep to themselves. Plain numbers in and out, so that a worker can do it.
  */
 export interface LayoutInput {
   /** The group that each node keeps to, by number. */

@@ -1,15 +1,40 @@
 /** A graph on a canvas: thousands of nodes are drawn at once, and only when something changes. */
-import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import type { ConversationEdge, ConversationGraph } from "../../api/schema";
-import { Loading } from "../../parts/problem";
-import { dark } from "../../theme";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { dark } from "../theme";
+import type { LayoutInput } from "./graph-layout";
+import "./graph.css";
+import { Loading } from "./problem";
+
+export interface GraphNode {
+  name: string;
+  /** Said beside the name when it is pointed at. */
+  note: string;
+  tone: "" | "bad" | "warn" | "faint";
+  /** How much larger than one thing it is drawn; 1 unless it stands for many. */
+  size?: number;
+}
+
+export interface GraphEdge {
+  from: number;
+  to: number;
+  /** 0 to 3. */
+  width: number;
+  bad?: boolean;
+}
+
+export interface Graph {
+  nodes: GraphNode[];
+  edges: GraphEdge[];
+}
 
 interface Props {
-  graph: ConversationGraph;
+  graph: Graph;
   /** x and y of each node, in turn; null while they are not known. */
   places: Float32Array | null;
   /** Nodes that are to be seen; none of them: all are. */
   lit: Set<number>;
+  /** What is drawn, for who does not see it. */
+  label: string;
   onChoose: (node: number | null) => void;
 }
 
@@ -38,7 +63,7 @@ function fit(places: Float32Array, width: number, height: number): View {
   return { scale, x: width / 2 - ((left + right) / 2) * scale, y: height / 2 - ((top + bottom) / 2) * scale };
 }
 
-export function GraphCanvas({ graph, places, lit, onChoose }: Props) {
+export function GraphCanvas({ graph, places, lit, label, onChoose }: Props) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [size, setSize] = useState({ width: 0, height: 0 });
   const [view, setView] = useState<View | null>(null);
@@ -85,7 +110,7 @@ export function GraphCanvas({ graph, places, lit, onChoose }: Props) {
       <canvas
         ref={canvas}
         role="img"
-        aria-label={`${graph.nodes.length} that talk, drawn; the table beside it says the same`}
+        aria-label={label}
         width={size.width * devicePixelRatio}
         height={size.height * devicePixelRatio}
         style={{ width: `${size.width}px`, height: `${size.height}px`, cursor: under === null ? "grab" : "pointer" }}
@@ -118,37 +143,37 @@ export function GraphCanvas({ graph, places, lit, onChoose }: Props) {
         <button type="button" class="button icon" aria-label="Farther" onClick={() => zoom(1 / 1.3, size.width / 2, size.height / 2)}>−</button>
         <button type="button" class="button" onClick={() => places && setView(fit(places, size.width, size.height))}>All</button>
       </div>
-      {name && <p class="under">{name.name} <span class="muted">{name.kind}</span></p>}
+      {name && <p class="under">{name.name} <span class="muted">{name.note}</span></p>}
     </div>
   );
 }
 
-function draw(context: CanvasRenderingContext2D, graph: ConversationGraph, places: Float32Array, view: View, lit: Set<number>, under: number | null, size: { width: number; height: number }): void {
-  const [text, faint, line, accent, bad, ground] = ["--text", "--faint", "--muted", "--accent", "--bad", "--panel"].map(colour) as [string, string, string, string, string, string];
+function draw(context: CanvasRenderingContext2D, graph: Graph, places: Float32Array, view: View, lit: Set<number>, under: number | null, size: { width: number; height: number }): void {
+  const [text, faint, line, accent, bad, warn, ground] = ["--text", "--faint", "--muted", "--accent", "--bad", "--warn", "--panel"].map(colour) as [string, string, string, string, string, string, string];
+  const tones = { "": text, bad, warn, faint };
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.clearRect(0, 0, size.width, size.height);
   const x = (node: number) => (places[node * 2] as number) * view.scale + view.x;
   const y = (node: number) => (places[node * 2 + 1] as number) * view.scale + view.y;
   const seen = (node: number) => x(node) > -40 && x(node) < size.width + 40 && y(node) > -40 && y(node) < size.height + 40;
   const focus = under === null ? lit : new Set([under]);
-  const isOn = (edge: ConversationEdge) => !focus.size || focus.has(edge.client) || focus.has(edge.server);
+  const isOn = (edge: GraphEdge) => !focus.size || focus.has(edge.from) || focus.has(edge.to);
   const near = new Set(focus);
   graph.edges.forEach((edge) => {
-    if (focus.has(edge.client)) near.add(edge.server);
-    if (focus.has(edge.server)) near.add(edge.client);
+    if (focus.has(edge.from)) near.add(edge.to);
+    if (focus.has(edge.to)) near.add(edge.from);
   });
   for (const strong of [false, true]) {
     for (const edge of graph.edges) {
       if ((focus.size > 0 && isOn(edge)) !== strong && focus.size > 0) continue;
       if (!focus.size && strong) continue;
-      if (!seen(edge.client) && !seen(edge.server)) continue;
-      const violates = (edge as { verdict?: string | null }).verdict === "violates";
-      context.strokeStyle = violates ? bad : strong ? accent : line;
-      context.globalAlpha = strong || !focus.size ? (violates ? 0.95 : 0.5) : 0.1;
-      context.lineWidth = 0.6 + Math.min(3, Math.log10(1 + edge.bytes) / 3);
+      if (!seen(edge.from) && !seen(edge.to)) continue;
+      context.strokeStyle = edge.bad ? bad : strong ? accent : line;
+      context.globalAlpha = strong || !focus.size ? (edge.bad ? 0.95 : 0.5) : 0.1;
+      context.lineWidth = 0.6 + edge.width;
       context.beginPath();
-      context.moveTo(x(edge.client), y(edge.client));
-      context.lineTo(x(edge.server), y(edge.server));
+      context.moveTo(x(edge.from), y(edge.from));
+      context.lineTo(x(edge.to), y(edge.to));
       context.stroke();
     }
   }
@@ -159,17 +184,37 @@ function draw(context: CanvasRenderingContext2D, graph: ConversationGraph, place
     if (!seen(index)) return;
     const on = !focus.size || near.has(index);
     context.globalAlpha = on ? 1 : 0.25;
-    context.fillStyle = focus.has(index) ? accent : node.kind === "external" ? bad : node.kind === "host" ? faint : text;
+    context.fillStyle = focus.has(index) ? accent : tones[node.tone];
+    const radius = 4.5 * (node.size ?? 1);
     context.beginPath();
-    context.arc(x(index), y(index), focus.has(index) ? 6 : 4.5, 0, TAU);
+    context.arc(x(index), y(index), focus.has(index) ? radius + 1.5 : radius, 0, TAU);
     context.fill();
     if (!labels && !(focus.size && on)) return;
     const name = node.name.length > 34 ? `${node.name.slice(0, 33)}…` : node.name;
     context.lineWidth = 3;
     context.strokeStyle = ground;
-    context.strokeText(name, x(index), y(index) + 17);
+    context.strokeText(name, x(index), y(index) + radius + 12.5);
     context.fillStyle = text;
-    context.fillText(name, x(index), y(index) + 17);
+    context.fillText(name, x(index), y(index) + radius + 12.5);
   });
   context.globalAlpha = 1;
+}
+
+/** Where the nodes stand; none until the worker has answered. A graph of the same shape keeps its places. */
+export function usePlaces(shape: string, input: () => LayoutInput): Float32Array | null {
+  const [places, setPlaces] = useState<{ shape: string; at: Float32Array } | null>(null);
+  const worker = useRef<Worker | null>(null);
+  const wanted = useMemo(input, [shape]);
+  useEffect(() => () => worker.current?.terminate(), []);
+  useEffect(() => {
+    worker.current?.terminate();
+    const made = new Worker(new URL("./graph-layout-worker.ts", import.meta.url), { type: "module" });
+    worker.current = made;
+    made.onmessage = ({ data }: MessageEvent<{ at: Float32Array }>) => {
+      setPlaces({ shape, at: data.at });
+      made.terminate();
+    };
+    made.postMessage({ number: 1, ...wanted });
+  }, [shape]);
+  return places?.shape === shape ? places.at : null;
 }

@@ -1,5 +1,5 @@
 /** Lays graphs out away from the page, which goes on scrolling meanwhile. */
-import { layout, type LayoutInput } from "./layout";
+import { layout, type LayoutInput } from "./graph-layout";
 
 onmessage = ({ data }: MessageEvent<LayoutInput & { number: number }>) => {
   const { clusters, edges, number } = data;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { layout } from "./layout";
+import { layout } from "./graph-layout";
 
 test("those that talk stand closer than those that do not", () => {
   const at = layout({ clusters: [0, 0, 0, 0], edges: [{ from: 0, to: 1, weight: 5 }] });
