@@ -36,6 +36,7 @@ export function quantity(text: unknown): number {
 
 /** `250m`, `1.5`, `23`: cores. */
 export function cores(millis: number): string {
+  if (millis === 0) return "0";
   return millis < 1000 ? `${Math.round(millis)}m` : (millis / 1000).toFixed(millis < 10_000 ? 1 : 0).replace(/\.0$/, "");
 }
 

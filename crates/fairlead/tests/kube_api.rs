@@ -305,7 +305,6 @@ fn a_viewer_reads_and_writes_nothing(vera: &Kubectl) {
     vera.no("get secrets -n team-a", "vera may not list secrets");
     vera.no("get secrets -A", "vera may not list secrets");
     vera.no("exec -n team-a web -- true", "vera may not exec pods");
-    vera.no("get --raw /metrics", "passed on");
 }
 
 fn a_team_has_its_namespace(tom: &Kubectl) {

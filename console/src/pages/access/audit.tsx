@@ -12,8 +12,8 @@ import { query, setQuery } from "../../router";
 const COLUMNS: TableColumn<AuditEntry>[] = [
   { id: "at", title: "When", width: "84px", end: true, cell: ({ at }) => <Age time={at} /> },
   { id: "user", title: "Who", width: "minmax(110px, .8fr)", cell: ({ user, via, from }) => <span title={[via, from].filter(Boolean).join(", from ")}>{user}</span> },
-  { id: "verb", title: "Did", width: "110px", cell: ({ verb, dryRun }) => `${verb}${dryRun ? " (dry run)" : ""}` },
-  { id: "what", title: "What", width: "minmax(220px, 2fr)", wrap: true, cell: ({ resource, namespace, name }) => <span>{resource} <span class="mono">{[namespace, name].filter(Boolean).join("/")}</span></span> },
+  { id: "verb", title: "Did", width: "128px", cell: ({ verb, dryRun }) => <span>{verb}{dryRun && <span class="muted"> dry run</span>}</span> },
+  { id: "what", title: "What", width: "minmax(220px, 2fr)", wrap: true, cell: ({ resource, namespace, name }) => <span>{resource === "*" ? "objects from YAML, in" : resource} <span class="mono">{[namespace, name].filter(Boolean).join("/")}</span></span> },
   { id: "cluster", title: "Cluster", width: "minmax(90px, .7fr)", cell: ({ cluster }) => (cluster === "-" ? <span class="muted">the fleet</span> : cluster) },
   { id: "outcome", title: "Outcome", width: "minmax(160px, 2fr)", wrap: true, cell: ({ outcome }) => <span class={outcome === "ok" || outcome.startsWith("ok:") || outcome === "opened" ? "" : "warn-text"}>{outcome}</span> },
 ];

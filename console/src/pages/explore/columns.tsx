@@ -42,7 +42,7 @@ const WIDTHS: Record<string, string> = {
   data: "60px",
   completions: "96px",
   age: "76px",
-  status: "minmax(170px, 1fr)",
+  status: "minmax(130px, 1fr)",
   version: "minmax(90px, .6fr)",
   message: "minmax(260px, 4fr)",
   type: "minmax(96px, .8fr)",
@@ -68,7 +68,7 @@ export function columnsOf(wanted: Wanted): TableColumn<Row>[] {
     {
       id: "Name",
       title: "Name",
-      width: "minmax(220px, 2.4fr)",
+      width: "minmax(170px, 2.4fr)",
       sorts: true,
       cell: ({ cluster, namespace, name }) => (
         <a href={object({ cluster, kind, namespace: namespace ?? null, name })} title={name}>{name}</a>

@@ -61,7 +61,7 @@ export function ImagesTab({ mayImport }: { mayImport: boolean }) {
   return (
     <>
       <div class="row">
-        <input id="image-filter" class="field" type="search" placeholder="Filter: a part of the name" aria-label="Filter images" spellcheck={false} value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <input id="image-filter" class="field" type="search" placeholder="A part of the name" aria-label="Filter images" spellcheck={false} value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
         {read.data && <span class="muted number">{read.data.total.toLocaleString("en")}{read.data.total > read.data.images.length ? `, the first ${read.data.images.length} are shown` : ""}</span>}
       </div>
       <Loaded of={read}>

@@ -170,10 +170,13 @@ function Name({ of, id }: { of: Operation | undefined; id: number }) {
   );
 }
 
+/** A kind of the core group is known by its name alone: `pods` for `pods.v1.`. */
+const plainKey = (key: string): string => key.replace(/^([a-z0-9-]+)\.v\d+[a-z0-9]*\.(?= |$)/, "$1");
+
 const operationColumns: TableColumn<Operation>[] = [
   { id: "age", title: "For", width: "84px", end: true, cell: ({ age_ms, late }) => <span class={late ? "bad-text" : ""}>{duration(age_ms)}</span> },
   { id: "kind", title: "Operation", width: "minmax(110px, .8fr)", cell: ({ kind, late }) => <span>{kind}{late && <span class="tag bad late">late</span>}</span> },
-  { id: "key", title: "About", width: "minmax(200px, 2.4fr)", cell: ({ key }) => <span class="mono" title={key}>{key}</span> },
+  { id: "key", title: "About", width: "minmax(200px, 2.4fr)", cell: ({ key }) => <span class="mono" title={key}>{plainKey(key)}</span> },
   { id: "tenant", title: "For whom", width: "minmax(110px, .8fr)", cell: ({ tenant }) => tenant },
   { id: "step", title: "Step", width: "minmax(150px, 1.2fr)", cell: ({ step, step_age_ms }) => <span>{step} <span class="faint">{duration(step_age_ms)}</span></span> },
   { id: "waits", title: "Waits for", width: "minmax(160px, 1.8fr)", wrap: true, cell: ({ waits_on }) => waits_on && <span>{waits_on.what}{waits_on.holder_doing && <span class="muted">, held by {waits_on.holder_doing}</span>}</span> },

@@ -32,6 +32,8 @@ const WITH_SPEC = ["pods", "deployments.apps", "statefulsets.apps", "daemonsets.
 const WITH_TEMPLATE = ["deployments.apps", "statefulsets.apps", "daemonsets.apps", "cronjobs.batch"];
 const WITH_REVISIONS = ["deployments.apps", "statefulsets.apps", "daemonsets.apps"];
 
+const NOTHING: ReturnType<typeof useVerbs> = new Set();
+
 export default function ObjectPage({ params }: PageProps) {
   const { cluster = "", kind = "", namespace = "", name = "" } = params;
   const place: ObjectPlace = { cluster, kind, namespace: namespace === NO_NAMESPACE ? null : namespace, name };
@@ -43,7 +45,10 @@ export default function ObjectPage({ params }: PageProps) {
     20_000,
   );
   useChanges(place, described.reload);
-  const may = useVerbs(kind, [place]);
+  const verbs = useVerbs(kind, [place]);
+  // Nothing is done to what is not there.
+  const gone = described.data === undefined && described.problem?.status === 404;
+  const may = gone ? NOTHING : verbs;
   const isNode = kind === "nodes";
   const [mayForward, mayNodeShell, mayCreate] = useCan([
     { cluster, namespace: place.namespace ?? null, resource: "pods", verb: "forward" },
@@ -131,14 +136,14 @@ export default function ObjectPage({ params }: PageProps) {
         {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>Drain…</button>}
         {isNode && may.has("update") && data && <button type="button" class="button" onClick={() => setTaints(place, (data.spec?.["taints"] as NodeTaint[] | undefined) ?? [], described.reload)}>Taints…</button>}
         {WITH_TEMPLATE.includes(kind) && may.has("update") && <button type="button" class="button" onClick={() => void editContainers(place, described.reload)}>Containers…</button>}
-        {isPod && mayForward && <a class="button" href={doctorOf(place)}>Ask the doctor</a>}
+        {isPod && mayForward && !gone && <a class="button" href={doctorOf(place)}>Ask the doctor</a>}
         {kind === "cronjobs.batch" && may.has("update") && (
           <>
             <button type="button" class="button" onClick={() => trigger(place)}>Run now…</button>
             <button type="button" class="button" onClick={() => suspend(place, data?.spec?.["suspend"] !== true)}>{data?.spec?.["suspend"] === true ? "Resume…" : "Suspend…"}</button>
           </>
         )}
-        {mayCreate && <a class="button" href={href("/create", { from: `${cluster}/${kind}/${place.namespace ?? NO_NAMESPACE}/${name}`, cluster, ns: place.namespace })}>Clone…</a>}
+        {mayCreate && !gone && <a class="button" href={href("/create", { from: `${cluster}/${kind}/${place.namespace ?? NO_NAMESPACE}/${name}`, cluster, ns: place.namespace })}>Clone…</a>}
         {may.has("delete") && <button type="button" class="button danger" onClick={() => remove([place], kind, () => navigate(explore([cluster], kind, { ns: place.namespace })))}>Delete…</button>}
       </header>
       {trouble && (

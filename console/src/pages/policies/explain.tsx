@@ -73,7 +73,7 @@ function Said({ title, of }: { title: string; of: Direction }) {
     <section class="card" aria-label={title}>
       <header><h2 class="grow break">{title}</h2><span class={`tag ${of.verdict === "allow" ? "ok" : "bad"}`}>{of.verdict}</span></header>
       <div class="body stack">
-        <p>{of.why}.</p>
+        <p>{of.why.charAt(0).toUpperCase() + of.why.slice(1)}.</p>
         {of.tiers.length > 0 && (
           <ol class="tiers">
             {of.tiers.map(({ tier, said }) => <li key={tier}><strong>{tier}</strong> <span class="muted">{said}</span></li>)}

@@ -69,7 +69,7 @@ export function ReceiversTab() {
       {({ receivers }) => (
         <>
           <div class="row">
-            <span class="muted grow">Queues are those of the replica that answers; each receiver has its own, on disk.</span>
+            <span class="muted grow">Each receiver has a queue of its own, on disk; those of all replicas are added up.</span>
             {mayUpdate && <button type="button" class="button" onClick={() => setEditing("new")}>Add a receiver</button>}
           </div>
           {receivers.length ? <ShortTable label="Receivers" columns={columns} rows={receivers} rowKey={({ name }) => name} /> : <Empty title="Nobody is told"><p>A webhook, syslog, Slack, Teams, Alertmanager or mail: each with a durable queue, so that one that hangs holds up nothing but itself.</p></Empty>}
