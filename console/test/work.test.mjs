@@ -349,13 +349,15 @@ describe("what people work with", () => {
     await go("/now");
     const list = page.getByRole("region", { name: "Port-forwards" });
     await list.getByText("None is open.").waitFor();
-    await page.evaluate(() => {
-      const to = new URL("/api/v1/clusters/eu/resources/pods/web-0/forward?namespace=shop&port=8080", location.href);
+    // The kubelet's stand-in connects to this machine.
+    const port = await listen("127.0.0.1", () => {});
+    await page.evaluate((port) => {
+      const to = new URL(`/api/v1/clusters/eu/resources/pods/web-0/forward?namespace=shop&port=${port}`, location.href);
       to.protocol = "ws:";
       const socket = new WebSocket(to);
       globalThis.forward = { closed: new Promise((closed) => (socket.onclose = ({ reason }) => closed(reason))) };
       socket.onopen = () => socket.send("hello");
-    });
+    }, port);
     await list.getByRole("link", { name: "shop/web-0" }).waitFor();
     await list.getByText("5 B").first().waitFor();
     await axe("port-forwards", page);

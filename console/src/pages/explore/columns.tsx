@@ -33,7 +33,7 @@ interface Wanted {
 }
 
 const WIDTHS: Record<string, string> = {
-  ready: "74px",
+  ready: "92px",
   "up-to-date": "88px",
   available: "82px",
   desired: "72px",

@@ -66,11 +66,11 @@ function Record({ image, of, onExcepted }: { image: string; of: Shown; onExcepte
     .sort((a, b) => Number(a.excepted) - Number(b.excepted) || ORDER.indexOf(a.severity) - ORDER.indexOf(b.severity) || (b.score ?? 0) - (a.score ?? 0));
   const columns: TableColumn<Finding>[] = [
     { id: "severity", title: "Severity", width: "92px", cell: ({ severity, excepted }) => <span class={`tag ${excepted ? "" : (TONES[severity] ?? "")}`}>{severity}</span> },
-    { id: "id", title: "Vulnerability", width: "minmax(150px, 1fr)", cell: ({ id, aliases }) => <span class="mono" title={(aliases ?? []).join(", ")}>{id}</span> },
+    { id: "id", title: "Vulnerability", width: "minmax(128px, 1fr)", cell: ({ id, aliases }) => <span class="mono" title={(aliases ?? []).join(", ")}>{id}</span> },
     { id: "score", title: "Score", width: "62px", end: true, cell: ({ score }) => score?.toFixed(1) },
-    { id: "package", title: "Package", width: "minmax(150px, 1.2fr)", cell: ({ package: name }) => <span title={name}>{name}</span> },
-    { id: "installed", title: "Installed", width: "minmax(110px, .9fr)", cell: ({ installed }) => <span class="mono" title={installed}>{installed}</span> },
-    { id: "fixed", title: "Fixed in", width: "minmax(110px, .9fr)", cell: ({ fixed }) => (fixed ? <span class="mono ok-text" title={fixed}>{fixed}</span> : <span class="faint">no fix</span>) },
+    { id: "package", title: "Package", width: "minmax(96px, 1.2fr)", cell: ({ package: name }) => <span title={name}>{name}</span> },
+    { id: "installed", title: "Installed", width: "minmax(84px, .9fr)", cell: ({ installed }) => <span class="mono" title={installed}>{installed}</span> },
+    { id: "fixed", title: "Fixed in", width: "minmax(84px, .9fr)", cell: ({ fixed }) => (fixed ? <span class="mono ok-text" title={fixed}>{fixed}</span> : <span class="faint">no fix</span>) },
     { id: "published", title: "Published", width: "84px", end: true, cell: ({ published }) => <Age time={published} ago /> },
     {
       id: "excepted",

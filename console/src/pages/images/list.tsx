@@ -41,7 +41,7 @@ function Count({ of, tone }: { of: number | undefined; tone: string }) {
 }
 
 const COLUMNS: TableColumn<ShownImage>[] = [
-  { id: "image", title: "Image", width: "minmax(260px, 3fr)", cell: (one) => <a class="mono" href={href("/images", { image: titleOf(one) })} title={one.images.join("\n")}>{titleOf(one)}</a> },
+  { id: "image", title: "Image", width: "minmax(190px, 3fr)", cell: (one) => <a class="mono" href={href("/images", { image: titleOf(one) })} title={one.images.join("\n")}>{titleOf(one)}</a> },
   { id: "critical", title: "Critical", width: "74px", end: true, cell: ({ critical }) => <Count of={critical} tone="bad-text" /> },
   { id: "high", title: "High", width: "64px", end: true, cell: ({ high }) => <Count of={high} tone="warn-text" /> },
   { id: "medium", title: "Medium", width: "74px", end: true, cell: ({ medium }) => <Count of={medium} tone="" /> },
@@ -50,7 +50,7 @@ const COLUMNS: TableColumn<ShownImage>[] = [
   { id: "os", title: "System", width: "minmax(90px, .7fr)", cell: ({ os }) => (os === undefined ? <span class="faint">not known</span> : os || "none") },
   { id: "packages", title: "Packages", width: "84px", end: true, cell: ({ packages }) => <Count of={packages} tone="" /> },
   { id: "sources", title: "By", width: "minmax(90px, .8fr)", cell: ({ sources }) => <span class="muted" title={sources.join(", ")}>{sources.join(", ")}</span> },
-  { id: "scanned", title: "Scanned", width: "80px", end: true, cell: ({ scanned }) => <Age time={scanned} ago /> },
+  { id: "scanned", title: "Scanned", width: "96px", end: true, cell: ({ scanned }) => <Age time={scanned} ago /> },
 ];
 
 export function ImagesTab({ mayImport }: { mayImport: boolean }) {

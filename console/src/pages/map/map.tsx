@@ -111,7 +111,7 @@ function Drawn({ of, cluster, namespace }: { of: Read; cluster: string; namespac
   const shape = useMemo(() => JSON.stringify([map.nodes.map(({ id }) => id), map.edges.map(({ from, to }) => [from, to])]), [map]);
   const places = usePlaces(shape, () => ({ clusters: applications(map), edges: map.edges.map(({ from, to, how }) => ({ from, to, weight: how === "owns" ? 3 : 1 })) }));
   const picture = useMemo<Graph>(() => ({
-    nodes: map.nodes.map(({ name, kind, state, tone, pods }) => ({ name, note: [kind, state].filter(Boolean).join(", "), tone, size: pods ? 1 + Math.min(2, Math.log10(pods.length)) : kind === "Pod" ? 0.8 : 1.2 })),
+    nodes: map.nodes.map(({ name, kind, state, tone, pods }) => ({ name: kind === "Pod" ? name : `${kind} ${name}`, note: kind === "Pod" ? ["Pod", state].filter(Boolean).join(", ") : state, tone, size: pods ? 1 + Math.min(2, Math.log10(pods.length)) : kind === "Pod" ? 0.8 : 1.2 })),
     edges: map.edges.map(({ from, to, how }) => ({ from, to, width: how === "owns" ? 1 : 0.3 })),
   }), [map]);
   const lit = useMemo(() => {
@@ -160,7 +160,7 @@ function Things({ map, lit, filtered, cluster, namespace }: Place & { lit: Set<n
   const order = (node: MapNode) => (node.tone === "bad" ? 0 : node.tone === "warn" ? 1 : 2);
   const shown = map.nodes.filter((_, index) => !filtered || lit.has(index)).sort((a, b) => order(a) - order(b));
   const columns: TableColumn<MapNode>[] = [
-    { id: "kind", title: "Kind", width: "minmax(90px, .7fr)", cell: ({ kind }) => <span class="muted" title={kind}>{kind}</span> },
+    { id: "kind", title: "Kind", width: "minmax(112px, .9fr)", cell: ({ kind }) => <span class="muted" title={kind}>{kind}</span> },
     { id: "name", title: "Name", width: "minmax(120px, 1.6fr)", cell: (node) => <Named of={node} cluster={cluster} namespace={namespace} /> },
     { id: "state", title: "State", width: "minmax(70px, .7fr)", cell: (node) => <span class={toneClass(node)} title={node.state}>{node.state}</span> },
   ];
