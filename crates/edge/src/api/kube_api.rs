@@ -40,7 +40,7 @@ use utoipa_axum::routes;
 
 use super::extract::whole;
 use super::forward::PassedBytes;
-use super::forwards::{ForwardedPort, ended_by};
+use super::forwards::{ForwardedPort, ListedForward, ended_by};
 use super::pipeline::PathNames;
 use super::rights::LOST;
 use super::scope::permit;
@@ -493,7 +493,7 @@ async fn tunnel(
     let span = place.span();
     let session = async move {
         let own = PassedBytes::default();
-        let passed = listed.as_ref().map_or(&own, |listed| listed.passed());
+        let passed = listed.as_ref().map_or(&own, ListedForward::passed);
         let ended_by_somebody = async {
             match &listed {
                 Some(listed) => listed.ended().await,
