@@ -61,10 +61,10 @@ export function UsersTab() {
       },
     });
   const columns: TableColumn<User>[] = [
-    { id: "name", title: "User", width: "minmax(140px, 1fr)", cell: ({ name, disabled }) => <span class={disabled ? "faint" : ""}>{name}{name === me && <span class="faint"> (you)</span>}{disabled && <span class="tag warn"> disabled</span>}</span> },
-    { id: "roles", title: "Roles", width: "minmax(160px, 1.6fr)", wrap: true, cell: ({ roles }) => (roles.length ? roles.map((role) => <a key={role} class="tag" href={`/access?tab=roles&role=${encodeURIComponent(role)}`}>{role}</a>) : <span class="muted">none</span>) },
-    { id: "password", title: "Password", width: "100px", cell: ({ hasPassword }) => (hasPassword ? "set" : <span class="muted">none</span>) },
-    { id: "problems", title: "", width: "minmax(100px, 1.4fr)", wrap: true, cell: ({ problems }) => problems?.length ? <span class="bad-text">{problems.join(" ")}</span> : null },
+    { id: "name", title: "User", width: "minmax(110px, 1fr)", cell: ({ name, disabled }) => <span class={disabled ? "faint" : ""}>{name}{name === me && <span class="faint"> (you)</span>}{disabled && <span class="tag warn"> disabled</span>}</span> },
+    { id: "roles", title: "Roles", width: "minmax(110px, 1.6fr)", wrap: true, cell: ({ roles }) => (roles.length ? roles.map((role) => <a key={role} class="tag" href={`/access?tab=roles&role=${encodeURIComponent(role)}`}>{role}</a>) : <span class="muted">none</span>) },
+    { id: "password", title: "Password", width: "86px", cell: ({ hasPassword }) => (hasPassword ? "set" : <span class="muted">none</span>) },
+    { id: "problems", title: "", width: "minmax(60px, 1.4fr)", wrap: true, cell: ({ problems }) => problems?.length ? <span class="bad-text">{problems.join(" ")}</span> : null },
     {
       id: "menu",
       title: <span class="hidden">Actions</span>,

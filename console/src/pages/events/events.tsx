@@ -52,9 +52,9 @@ export default function Events() {
     const [seen, type, reason, about, message, count] = ["Last Seen", "Type", "Reason", "Object", "Message", "Count"].map(read) as [(row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string];
     return [
       { id: "seen", title: "Last", width: "72px", end: true, cell: (row) => <Age time={seen(row)} /> },
-      { id: "reason", title: "Reason", width: "minmax(140px, .9fr)", cell: (row) => <span class={type(row) === "Warning" ? "warn-text" : ""}>{type(row) === "Warning" && <span class="dot warn" style={{ marginRight: "7px" }} />}{reason(row)}</span> },
-      { id: "object", title: "Object", width: "minmax(180px, 1.2fr)", cell: (row) => <span title={about(row)}>{about(row)}</span> },
-      { id: "message", title: "Message", width: "minmax(280px, 3.4fr)", cell: (row) => <span class="muted" title={message(row)}>{message(row)}</span> },
+      { id: "reason", title: "Reason", width: "minmax(110px, .9fr)", cell: (row) => <span class={type(row) === "Warning" ? "warn-text" : ""}>{type(row) === "Warning" && <span class="dot warn" style={{ marginRight: "7px" }} />}{reason(row)}</span> },
+      { id: "object", title: "Object", width: "minmax(140px, 1.2fr)", cell: (row) => <span title={about(row)}>{about(row)}</span> },
+      { id: "message", title: "Message", width: "minmax(220px, 3.4fr)", cell: (row) => <span class="muted" title={message(row)}>{message(row)}</span> },
       { id: "count", title: "Times", width: "64px", end: true, cell: (row) => (Number(count(row)) > 1 ? count(row) : "") },
       { id: "namespace", title: "Namespace", width: "minmax(100px, .7fr)", cell: ({ namespace }) => namespace },
       ...(names.length > 1 ? [{ id: "cluster", title: "Cluster", width: "minmax(96px, .6fr)", cell: ({ cluster }: Row) => cluster }] : []),

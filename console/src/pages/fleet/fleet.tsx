@@ -44,7 +44,7 @@ export default function Fleet() {
     {
       id: "name",
       title: "Cluster",
-      width: "minmax(180px, 1.3fr)",
+      width: "minmax(120px, 1.3fr)",
       cell: ({ name, state, server }) => (
         <span class="row">
           <span class={`dot ${clusterTone(state)}${state === "disabled" ? " hollow" : ""}`} />
@@ -55,7 +55,7 @@ export default function Fleet() {
     {
       id: "state",
       title: "State",
-      width: "minmax(240px, 2.6fr)",
+      width: "minmax(180px, 2.6fr)",
       wrap: true,
       cell: ({ state, why, since, nextTry }) => (
         <>
@@ -69,7 +69,7 @@ export default function Fleet() {
     { id: "latency", title: "Latency", width: "82px", end: true, cell: ({ latencyMs }) => latency(latencyMs) },
     { id: "nodes", title: "Nodes", width: "68px", end: true, cell: ({ nodes }) => nodes ?? "" },
     { id: "version", title: "Version", width: "96px", cell: ({ version }) => <span class="clip" title={version ?? ""}>{version}</span> },
-    { id: "source", title: "From", width: "minmax(110px, 1fr)", cell: ({ source }) => <span class="muted" title={source}>{source}</span> },
+    { id: "source", title: "From", width: "minmax(90px, 1fr)", cell: ({ source }) => <span class="muted" title={source}>{source}</span> },
     {
       id: "menu",
       title: <span class="hidden">Actions</span>,
