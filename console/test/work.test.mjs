@@ -7,6 +7,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import http from "node:http";
+import net from "node:net";
 import { networkInterfaces } from "node:os";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
@@ -350,14 +351,15 @@ describe("what people work with", () => {
     const list = page.getByRole("region", { name: "Port-forwards" });
     await list.getByText("None is open.").waitFor();
     // The kubelet's stand-in connects to this machine.
-    const port = await listen("127.0.0.1", () => {});
+    const silent = net.createServer((socket) => socket.resume());
+    await new Promise((listening) => silent.listen(0, "127.0.0.1", listening));
     await page.evaluate((port) => {
       const to = new URL(`/api/v1/clusters/eu/resources/pods/web-0/forward?namespace=shop&port=${port}`, location.href);
       to.protocol = "ws:";
       const socket = new WebSocket(to);
       globalThis.forward = { closed: new Promise((closed) => (socket.onclose = ({ reason }) => closed(reason))) };
       socket.onopen = () => socket.send("hello");
-    }, port);
+    }, silent.address().port);
     await list.getByRole("link", { name: "shop/web-0" }).waitFor();
     await list.getByText("5 B").first().waitFor();
     await axe("port-forwards", page);
@@ -365,6 +367,7 @@ describe("what people work with", () => {
     await dialog().getByRole("button", { name: "End" }).click();
     assert.match(await page.evaluate(() => globalThis.forward.closed), /local has ended this port-forward/);
     await list.getByText("None is open.").waitFor();
+    silent.close();
   });
 
   test("a kubeconfig of the session is downloaded, and opens the Kubernetes API and nothing else", async () => {
