@@ -225,7 +225,8 @@ fn of_daemon(dir: &Path, count: usize, concurrency: usize) -> Pair {
     let add = each(&pods, concurrency, |pod| {
         let netns = pod.path.display().to_string();
         let (key, network) = (key(pod), network());
-        let add = AddRequest { key, network, netns, pod: None, pool: None };
+        let add =
+            AddRequest { key, network, netns, pod: None, pool: None, fixed: Default::default() };
         call(Operation::Add(add), pod);
     });
     let del = each(&pods, concurrency, |pod| {

@@ -84,7 +84,8 @@ fn execute(
             let namespace = open(&netns)?;
             let (network, pool) = (config.name.clone(), config.pool.clone());
             let netns = netns.to_string_lossy().into_owned();
-            let add = Operation::Add(AddRequest { key, network, netns, pod, pool });
+            let fixed = config.fixed.clone();
+            let add = Operation::Add(AddRequest { key, network, netns, pod, pool, fixed });
             let reply = agent.call(add, Some(&namespace), || false);
             match reply.map_err(|error| away(socket, &error))? {
                 Reply::Added(success) => {

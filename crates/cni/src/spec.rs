@@ -12,7 +12,9 @@ mod success;
 mod version;
 
 pub use args::Args;
-pub use configuration::{Configuration, DEFAULT_SOCKET, DEFAULT_TIMEOUT};
+pub use configuration::{
+    ANNOTATIONS, Configuration, DEFAULT_SOCKET, DEFAULT_TIMEOUT, FIXED_ADDRESSES, FIXED_MAC,
+};
 pub use error::{Code, Error};
 pub use invocation::{Command, Invocation};
 pub use success::{Dns, Interface, Ip, Prefix, Route, Success};

@@ -106,10 +106,30 @@ pub struct AddRequest {
     pub pod: Option<Pod>,
     /// The pool that the network configuration names; it goes before the namespace's choice.
     pub pool: Option<String>,
+    /// What the pod, or whoever runs it, chose itself.
+    #[serde(default, skip_serializing_if = "Fixed::is_none")]
+    pub fixed: Fixed,
+}
+
+/// Addresses that are chosen beforehand.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fixed {
+    /// At most one of each family; none: any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    /// The hardware address of the pod's interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<[u8; 6]>,
+}
+
+impl Fixed {
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The listings of `fairlead net`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Show {
     Pools,
@@ -117,6 +137,10 @@ pub enum Show {
     Addresses,
     /// Everything on this node that is not as it should be.
     Faults,
+    /// Egresses, and who of this node uses them.
+    Egresses,
+    /// The way from this node to the one of that name, looked at with packets.
+    Towards(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

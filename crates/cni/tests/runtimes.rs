@@ -80,6 +80,26 @@ fn a_chained_portmap_forwards_host_ports_until_the_container_goes() {
 }
 
 #[test]
+fn a_chained_bandwidth_limits_what_comes_to_a_container_until_it_goes() {
+    const BANDWIDTH: &str = "/usr/lib/cni/bandwidth";
+    requires!(netns, cni);
+    let missing = [BANDWIDTH, "/usr/sbin/tc"].into_iter().find(|path| !Path::new(path).exists());
+    if let Some(missing) = missing {
+        let why = format!("no {missing}: scripts/setup installs it");
+        return need::skip("a_chained_bandwidth_limits_what_comes::here", &why);
+    }
+    let node = start();
+    let pod = node.pod("pod");
+    let mut conflist = conflist(&node, "1.0.0");
+    let bandwidth = json!({"type": "bandwidth", "capabilities": {"bandwidth": true}});
+    conflist["plugins"].as_array_mut().unwrap().push(bandwidth);
+    let netns = pod.netns().display().to_string();
+    let said = run(&node, &conflist, &[], &["bandwidth", &netns, BANDWIDTH]);
+    assert!(said.contains("dev fl") && said.contains("rate 8Mbit"), "{said}");
+    assert!(node.interfaces().is_empty() && recorded(&node).is_empty());
+}
+
+#[test]
 fn containers_of_containerd_reach_each_other_and_leave_no_trace() {
     requires!(netns, cni);
     let node = start();

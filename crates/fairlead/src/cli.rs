@@ -7,6 +7,7 @@ pub(crate) mod event_tail;
 pub(crate) mod files;
 pub(crate) mod http;
 pub(crate) mod listing;
+pub(crate) mod pod_command;
 pub(crate) mod registry;
 pub(crate) mod runtime;
 pub(crate) mod table;

@@ -175,6 +175,7 @@ impl Ground {
             netns: pod.netns().display().to_string(),
             pod: Some(Pod { namespace: "shop".to_owned(), name: name.to_owned(), uid: None }),
             pool: None,
+            fixed: Default::default(),
         });
         let namespace = open(pod);
         loop {

@@ -253,6 +253,7 @@ fn agent_serves(served: &mut Served) {
             netns: pod.netns().display().to_string(),
             pod: None,
             pool: None,
+            fixed: Default::default(),
         });
         let deadline = Instant::now() + Duration::from_secs(10);
         let request = Request::within(deadline, ask);

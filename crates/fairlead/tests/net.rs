@@ -96,6 +96,7 @@ impl Agent {
             netns: pod.netns().display().to_string(),
             pod: Some(Pod { namespace: "shop".to_owned(), name: container.to_owned(), uid: None }),
             pool: None,
+            fixed: Default::default(),
         });
         match self.ask(add, Some(pod)) {
             Reply::Added(success) => success,
@@ -256,6 +257,11 @@ impl Place {
     }
 }
 
+/// What runtimes are asked to pass on.
+fn capabilities() -> Value {
+    json!({"ips": true, "mac": true, "io.kubernetes.cri.pod-annotations": true})
+}
+
 #[test]
 fn what_is_installed_is_whole_and_can_be_undone() {
     let place = Place::new();
@@ -268,7 +274,10 @@ fn what_is_installed_is_whole_and_can_be_undone() {
         conflist,
         json!({
             "cniVersion": "1.0.0", "cniVersions": ["1.0.0", "1.1.0"], "name": "fairlead",
-            "plugins": [{"type": "fairlead-cni", "socket": "/run/x.sock", "timeout": 30}],
+            "plugins": [{
+                "type": "fairlead-cni", "socket": "/run/x.sock", "timeout": 30,
+                "capabilities": capabilities(),
+            }],
         })
     );
     assert_eq!(fs::read(place.path("bin/fairlead-cni")).unwrap(), b"the plugin");
@@ -336,7 +345,10 @@ fn what_the_administrator_chained_survives_every_installation() {
 
     let (code, done, _) = place.run("install", &["--reset", "--network", "other"]);
     assert_eq!((code, &done["chained"]), (0, &json!([])));
-    assert_eq!(place.conflist()["plugins"], json!([{"type": "fairlead-cni"}]));
+    assert_eq!(
+        place.conflist()["plugins"],
+        json!([{"type": "fairlead-cni", "capabilities": capabilities()}])
+    );
     assert_eq!(place.conflist()["name"], "other");
 }
 
@@ -347,7 +359,10 @@ fn a_new_network_has_host_ports_where_their_plugin_is() {
     let (code, done, why) = place.run("install", &[]);
     assert_eq!((code, &done["notes"]), (0, &json!([])), "{why}");
     let portmap = json!({"type": "portmap", "capabilities": {"portMappings": true}});
-    assert_eq!(place.conflist()["plugins"], json!([{"type": "fairlead-cni"}, portmap]));
+    assert_eq!(
+        place.conflist()["plugins"],
+        json!([{"type": "fairlead-cni", "capabilities": capabilities()}, portmap])
+    );
     assert_eq!(done["cniVersions"], json!(["1.0.0", "1.1.0"]));
     let output = fairlead(&[
         "net",

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use ipnet::{Ipv4Net, Ipv6Net};
 use objects::kinds::Networks;
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,8 @@ pub struct AddressTable {
     leaving: Map<AttachmentKey, Arc<Attachment>>,
     /// When addresses that were released may be given again, by the first of a pair. Not in the journal.
     resting: OrdMap<IpAddr, Rest>,
+    /// Addresses that pods of another plugin have on this node. Not in the journal.
+    pub(crate) foreign: OrdSet<IpAddr>,
     /// The key is the block's name.
     blocks: OrdMap<Arc<str>, LocalBlock>,
     /// The block of each pool that was last assigned from.
@@ -35,6 +37,10 @@ pub struct AddressTable {
     pub(crate) availability: Option<OrdMap<Arc<str>, PoolAvailability>>,
     /// Why the pools cannot be known until a person acts. Not in the journal.
     pub(crate) pools_unavailable: Option<Arc<str>>,
+    /// Addresses that were chosen and are of no block of this node, and the pool of each. Not in the journal.
+    pub(crate) wanted: OrdMap<IpAddr, Arc<str>>,
+    /// Why some of them cannot be had. Not in the journal.
+    pub(crate) unobtainable: OrdMap<IpAddr, Arc<str>>,
     /// The demand that found no address, by pool. Not in the journal.
     pub(crate) demand: OrdMap<Arc<str>, Demand>,
 }
@@ -57,6 +63,15 @@ pub struct Demand {
     pub waiting: u32,
     /// When the last one asked.
     pub last: Instant,
+}
+
+/// What becomes of a request for certain addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum FixedAddress {
+    Free(AddressPair),
+    /// Its block is being claimed, or the interface that had it is on its way out.
+    Later,
+    Refused(String),
 }
 
 /// An address that was just released.
@@ -167,6 +182,17 @@ impl AddressTable {
         u32::try_from(resting.count()).unwrap_or(u32::MAX)
     }
 
+    /// Returns how many addresses of a block pods of another plugin have.
+    pub fn foreign_in(&self, block: &LocalBlock) -> u32 {
+        let Networks { ipv4, ipv6 } = block.networks();
+        // A dual-stack pod has one of each at the same offset: it counts once.
+        let inside = |address: &&IpAddr| match address {
+            IpAddr::V4(address) => ipv4.is_some_and(|net| net.contains(address)),
+            IpAddr::V6(address) => ipv4.is_none() && ipv6.is_some_and(|net| net.contains(address)),
+        };
+        u32::try_from(self.foreign.iter().filter(inside).count()).unwrap_or(u32::MAX)
+    }
+
     /// Returns the attachment that has an address.
     pub fn holder(&self, address: IpAddr) -> Option<&Arc<Attachment>> {
         self.addresses.get(&address)
@@ -200,19 +226,72 @@ impl AddressTable {
         };
         let mut candidates: Vec<_> = candidates.collect();
         candidates.sort_by_key(|(name, block)| rank(name, block));
+        let is_foreign = |(ipv4, ipv6): AddressPair| {
+            let is = |address: Option<IpAddr>| address.is_some_and(|it| self.foreign.contains(&it));
+            is(ipv4.map(IpAddr::V4)) || is(ipv6.map(IpAddr::V6))
+        };
         let is_rested = |pair: AddressPair| {
             let rest = first(pair).and_then(|address| self.resting.get(&address));
             rest.is_none_or(|rest| rest.until <= now)
         };
         let rested = candidates.iter().find_map(|(_, block)| {
-            let offset = block.vacant(|offset| is_rested(block.addresses(offset)))?;
+            let fits = |pair: AddressPair| !is_foreign(pair) && is_rested(pair);
+            let offset = block.vacant(|offset| fits(block.addresses(offset)))?;
             Some(block.addresses(offset))
         });
         rested.or_else(|| {
             let until = |pair: AddressPair| self.resting.get(&first(pair)?).map(|it| it.until);
             let free = candidates.iter().flat_map(|(_, block)| block.all_vacant());
-            free.min_by_key(|pair| until(*pair))
+            free.filter(|pair| !is_foreign(*pair)).min_by_key(|pair| until(*pair))
         })
+    }
+
+    /// Returns whether certain addresses of a pool can be given: one of a family, or one of each that are a pair.
+    pub(crate) fn fixed(&self, pool: &str, wanted: &[IpAddr]) -> FixedAddress {
+        let Some(first) = wanted.first() else { return FixedAddress::Later };
+        let (ipv4, ipv6) = match first {
+            IpAddr::V4(address) => (Some(*address), None),
+            IpAddr::V6(address) => (None, Some(*address)),
+        };
+        let mut of_pool = self.blocks.iter().filter(|(_, block)| &*block.pool == pool);
+        let found =
+            of_pool.find_map(|(name, block)| Some((name, block, block.offset(ipv4, ipv6)?)));
+        let Some((name, block, offset)) = found else {
+            let why = wanted.iter().find_map(|it| self.unobtainable.get(it));
+            return match why {
+                Some(why) => FixedAddress::Refused(why.to_string()),
+                None => FixedAddress::Later,
+            };
+        };
+        let pair = block.addresses(offset);
+        let own = [pair.0.map(IpAddr::V4), pair.1.map(IpAddr::V6)];
+        if let Some(other) = wanted.iter().find(|it| !own.contains(&Some(**it))) {
+            let beside = own.iter().flatten().find(|it| it.is_ipv4() == other.is_ipv4());
+            let beside = beside.map_or("none".to_owned(), ToString::to_string);
+            return FixedAddress::Refused(format!(
+                "{first} and {other} are no pair: beside {first} pool {pool} has {beside}"
+            ));
+        }
+        if let Some(why) = block.cordoned() {
+            return FixedAddress::Refused(format!("nothing is given from block {name}: {why}"));
+        }
+        for address in own.iter().flatten() {
+            if self.foreign.contains(address) {
+                return FixedAddress::Refused(format!("{address} is of a pod of another plugin"));
+            }
+            match self.addresses.get(address) {
+                None => {}
+                Some(holder) if self.leaving.contains_key(&holder.key) => {
+                    return FixedAddress::Later;
+                }
+                Some(holder) => {
+                    let pod = holder.pod.as_ref().map(ToString::to_string);
+                    let holder = pod.unwrap_or_else(|| holder.key.to_string());
+                    return FixedAddress::Refused(format!("{address} is given to {holder}"));
+                }
+            }
+        }
+        FixedAddress::Free(pair)
     }
 
     /// Has the addresses of an attachment that was released rest.

@@ -23,11 +23,12 @@
 mod writer;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use objects::kinds::Networks;
 use stallproof::group_commit::QueueError;
 use stallproof::snapshot::{Changes, View};
@@ -40,7 +41,7 @@ pub use crate::local_block::LocalBlock;
 
 use crate::address_table::AdoptedBlock;
 use crate::journal::Journal;
-use crate::{Attachment, AttachmentKey, NamespaceId, Pod};
+use crate::{Attachment, AttachmentKey, Fixed, NamespaceId, Pod};
 use writer::{BlockChange, Message, QUEUE, Writer};
 
 /// The longest that an assignment waits for a block: some claims of a slow store.
@@ -67,6 +68,7 @@ pub struct AssignRequest {
     pub namespace: NamespaceId,
     pub netns: String,
     pub host_interface: String,
+    pub fixed: Fixed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +98,9 @@ pub enum AssignError {
     /// A block is being claimed, or will be as soon as that is possible.
     #[error("this node has no free address of pool {pool} yet: {why}")]
     NoBlockYet { pool: String, why: Arc<str>, retry_after: Duration },
+    /// The addresses that were chosen cannot be had here.
+    #[error("{why}")]
+    Fixed { why: String },
     #[error("the journal of addresses cannot be written: {why}; make room on its disk, or mend it")]
     Journal { why: Arc<str> },
     #[error("too many requests wait for the journal of addresses")]
@@ -258,6 +263,24 @@ impl Addresses {
     pub(crate) async fn set_availability(&self, all: OrdMap<Arc<str>, PoolAvailability>) {
         // An error: it is closed, and nobody waits.
         let _ = self.queue.send(Message::Availability(all)).await;
+    }
+
+    /// Sets why addresses that are waited for cannot be had by this node.
+    pub(crate) async fn set_unobtainable(&self, all: OrdMap<IpAddr, Arc<str>>) {
+        if self.table.read(|table| table.unobtainable == all) {
+            return;
+        }
+        // An error: it is closed, and nobody waits.
+        let _ = self.queue.send(Message::Unobtainable(all)).await;
+    }
+
+    /// Sets which addresses pods of another plugin have on this node.
+    pub(crate) async fn set_foreign(&self, all: OrdSet<IpAddr>) {
+        if self.table.read(|table| table.foreign == all) {
+            return;
+        }
+        // An error: it is closed, and nobody waits.
+        let _ = self.queue.send(Message::Foreign(all)).await;
     }
 
     /// Sets why the pools cannot be known at all; none when they can.

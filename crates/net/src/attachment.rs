@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-pub use cni::wire::{AttachmentKey, Pod};
+pub use cni::wire::{AttachmentKey, Fixed, Pod};
 pub use kernel::netns::NamespaceId;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,9 @@ pub struct Attachment {
     pub netns: String,
     /// The interface at the node's side.
     pub host_interface: String,
+    /// The hardware address that was chosen for the pod's interface; none: it follows from the key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<[u8; 6]>,
     /// The time of the assignment.
     pub since: jiff::Timestamp,
 }

@@ -34,7 +34,7 @@ use tracing::info;
 use crate::addresses::OpenError;
 use crate::claims::{BlockClaims, NodeIdentity};
 use crate::datapath::PodPolicies;
-use crate::egress::{self, EgressMetrics, EgressReconciler};
+use crate::egress::{self, EgressHold, EgressMetrics, EgressReconciler};
 use crate::masquerade::{self, MasqueradeMetrics, MasqueradeReconciler};
 use crate::namespace_pools::NamespacePools;
 use crate::node::{Node, NodeError};
@@ -177,12 +177,33 @@ pub fn start_with(
     let help = "Blocks that are not believed, or not wholly; `fairlead net check` says why";
     registry.register("net_blocks_doubted", help, doubted.clone());
     let mtus = PodMtu::of_pools(mtu, mtu.min(device.mtu), trust.pools.clone());
-    let wiring = Wiring::new(node.clone(), mtus).with_policies(policies);
+    let hold = (config.kubernetes && config.egress)
+        .then(|| EgressHold::watch(node.clone(), &config.node, &objects, &tasks));
+    let held = hold.clone().map(|hold| Arc::new(hold) as Arc<dyn PodPolicies>);
+    let wiring = Wiring::new(node.clone(), mtus).with_policies(policies).with_policies(held);
     let (datapath, limits) = (wiring.clone(), RequestLimits::default());
     let service = CniService::new(datapath, addresses.clone(), pools, ledger.clone(), limits);
     service.register(registry);
 
+    let egress = hold.map(|hold| {
+        let metrics = EgressMetrics::default();
+        metrics.register(registry);
+        EgressReconciler::new(
+            node.clone(),
+            known_as,
+            DeviceSettings { port: config.egress_port, ..device },
+            &objects,
+            hold,
+            addresses.clone(),
+            trust.pools.clone(),
+            &config.data,
+            metrics,
+            tasks.clone(),
+        )
+    });
     let listings = Listings {
+        egress: egress.as_ref().map(EgressReconciler::seen),
+        mtu,
         node: config.node.clone(),
         objects: objects.clone(),
         addresses: addresses.clone(),
@@ -199,28 +220,16 @@ pub fn start_with(
     let handle = move |request: Request, descriptor| {
         let (service, listings) = (serving.clone(), listings.clone());
         async move {
+            let deadline = Deadline::after(request.wait());
             match request.operation {
-                Operation::Show(what) => listings.show(what, Deadline::after(request.wait())).await,
+                Operation::Show(what) => listings.show(what, deadline).await,
                 _ => service.serve(request, descriptor).await,
             }
         }
     };
     let serve = server::serve(listener, handle, ServerLimits::default(), tasks.clone());
     tasks.spawn_essential("cni-server", serve);
-    if config.kubernetes && config.egress {
-        let metrics = EgressMetrics::default();
-        metrics.register(registry);
-        let egress = EgressReconciler::new(
-            node.clone(),
-            known_as,
-            DeviceSettings { port: config.egress_port, ..device },
-            &objects,
-            addresses.clone(),
-            trust.pools.clone(),
-            &config.data,
-            metrics,
-            tasks.clone(),
-        );
+    if let Some(egress) = egress {
         let (key, pace, stop) = (config.node.clone(), egress::PACE, stop.clone());
         let keeping = reconcile("egress", key, pace, egress, ledger.clone(), stop);
         tasks.spawn("net-egress", keeping);

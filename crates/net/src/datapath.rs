@@ -44,7 +44,8 @@ pub trait Datapath: Send + Sync + 'static {
         let shared = Arc::new(attachment.clone());
         let assigned = || Some(Arc::clone(&shared));
         let (key, pool) = (&attachment.key, attachment.pool.as_str());
-        self.set_up_when(&Coming { key, pool, assigned: &assigned }, namespace, progress)
+        let mac = attachment.mac;
+        self.set_up_when(&Coming { key, pool, mac, assigned: &assigned }, namespace, progress)
     }
 
     /// Succeeds when nothing is left, whoever removed it; where nothing is, it costs one kernel call.
@@ -76,6 +77,8 @@ pub trait Datapath: Send + Sync + 'static {
 pub struct Coming<'a> {
     pub key: &'a AttachmentKey,
     pub pool: &'a str,
+    /// The hardware address that was chosen for the pod's interface.
+    pub mac: Option<[u8; 6]>,
     /// Waits for the addresses; none if there will be none.
     pub assigned: &'a dyn Fn() -> Option<Arc<Attachment>>,
 }
@@ -86,7 +89,7 @@ impl fmt::Debug for Coming<'_> {
     }
 }
 
-/// Has policies decide about a pod from its first packet on. Nothing here asks a store or a controller.
+/// Has policies, or the hold of egresses, decide about a pod from its first packet on. Nothing here asks a store or a controller.
 /// Calls block, for as long as the kernel takes.
 pub trait PodPolicies: fmt::Debug + Send + Sync {
     /// The attachment's addresses are about to be routed. When this returns, policies decide about them;

@@ -11,6 +11,7 @@
 //!   acts on running pods. One device does for all clients and all egresses.
 //! - A connection stays with the replica that it began with ([`plan`]): when replicas come it stays, when
 //!   its replica drains it stays, when its replica is gone it moves, and its other end resets it.
+//! - A new pod whose choice is not in the kernel yet sends nothing to destinations of egresses ([`hold`]).
 //! - The egress pod ([`gateway`]) knows neither clients nor nodes, and asks nobody: a connection's mark is
 //!   the number of the node that it came from, the last four bytes of its hardware address, and the tunnel's
 //!   device learns where that hardware address is.
@@ -18,9 +19,11 @@
 mod controller;
 mod gateway;
 mod health;
+mod hold;
 mod kernel_state;
 mod plan;
 mod reconciler;
+mod rows;
 mod table;
 
 use std::net::{IpAddr, Ipv6Addr};
@@ -30,10 +33,11 @@ use sha2::{Digest, Sha256};
 
 pub use controller::{EgressControllerConfig, start as start_controller};
 pub use gateway::{Gateway, GatewayError, GatewaySettings, GatewayUse};
+pub use hold::{Choices, EgressHold, HOLD_TABLE, PodChoice};
 pub(crate) use kernel_state::remove;
 pub use kernel_state::{EgressDevice, EgressError, apply};
 pub use plan::{ClassNumbers, Client, EgressInputs, EgressProgram, EgressView, ReplicaView, plan};
-pub(crate) use reconciler::{EgressMetrics, EgressReconciler, PACE};
+pub(crate) use reconciler::{EgressMetrics, EgressReconciler, EgressSeen, PACE};
 pub use table::{EgressTable, TABLE};
 
 /// The device's name, on nodes and in egress pods.

@@ -21,6 +21,7 @@ pub mod datapath;
 pub mod egress;
 #[cfg(feature = "faults")]
 pub mod faults;
+mod foreign;
 mod journal;
 mod local_block;
 pub mod masquerade;
@@ -41,4 +42,4 @@ mod trust;
 pub mod wiring;
 
 pub use addresses::Addresses;
-pub use attachment::{Attachment, AttachmentKey, NamespaceId, Pod};
+pub use attachment::{Attachment, AttachmentKey, Fixed, NamespaceId, Pod};

@@ -122,7 +122,8 @@ async fn watch(objects: Objects, known: Snapshot<KnownNamespaces>, stop: Stop) {
 
 fn choice(namespace: &Namespace) -> Option<String> {
     let annotations = namespace.metadata.annotations.as_ref()?;
-    annotations.get(pool::ANNOTATION).filter(|pool| !pool.is_empty()).cloned()
+    let chosen = [pool::ANNOTATION, pool::COIL_ANNOTATION].map(|key| annotations.get(key));
+    chosen.into_iter().flatten().find(|pool| !pool.is_empty()).cloned()
 }
 
 /// Writes the file when a choice changes.

@@ -14,11 +14,12 @@
 //! Table 118 is for what pods send to nodes themselves: a network that does not route pods' addresses
 //! would drop it.
 
+mod path;
 mod probe;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 use kernel::netlink::{
@@ -29,6 +30,7 @@ use kernel::sysctl;
 use objects::kinds::Overlay;
 use sha2::{Digest, Sha256};
 
+pub(crate) use path::{NodePath, PathInputs, look};
 pub(crate) use probe::probe;
 
 use crate::node::{Node, NodeError};
@@ -214,6 +216,7 @@ pub(crate) fn ensure_vxlan(
         Ok((made, netlink.link(LinkRef::Name(name))?))
     })?;
     let (new, Some(link)) = made else { return Err(NodeError::Gone(name)) };
+    node.netlink(|netlink| netlink.apply(&[nobodys(link.index)]))?;
     if new {
         node.namespace().run_in(|| loosen(name)).map_err(NodeError::Enter)?;
     }
@@ -235,6 +238,13 @@ fn set_up(link: &Link, mtu: u32, own: Ipv6Addr) -> Vec<Change<'static>> {
     let up = SetLink { up: true, ..SetLink::default() };
     let address = Address { link: link.index, address: IpAddr::V6(own).into() };
     vec![Change::Set(on, quiet), Change::Set(on, up), Change::Address(address)]
+}
+
+/// A tunnel's device has an IPv4 address that nobody uses or sends from: on a device without one the kernel drops packets
+/// from addresses that are reached elsewhere, also where it is told to be loose about that.
+fn nobodys(link: u32) -> Change<'static> {
+    let address = IpAddr::V4(Ipv4Addr::new(169, 254, 117, 1)).into();
+    Change::Address(Address { link, address })
 }
 
 /// What a node sends to another node's pod comes by the device from an address that is routed elsewhere:

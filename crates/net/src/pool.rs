@@ -5,6 +5,7 @@
 //! hold. Every reader of the same pools comes to the same verdict.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -17,6 +18,8 @@ use stallproof::{Snapshot, Tasks};
 pub const DEFAULT: &str = "default";
 /// A namespace's annotation that chooses its pods' pool.
 pub const ANNOTATION: &str = "fairlead.dev/pool";
+/// Coil's, which does the same where ours is not there.
+pub const COIL_ANNOTATION: &str = "coil.cybozu.com/pool";
 
 /// How a valid pool is cut into blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,6 +146,29 @@ impl Pool {
                 return Some(Networks { ipv4, ipv6 });
             }
             within -= blocks;
+        }
+        None
+    }
+
+    /// Returns the number of the block that has an address; none if no block of the pool has it.
+    pub fn index_of(&self, address: IpAddr) -> Option<u32> {
+        let mut before = 0;
+        for subnet in &self.subnets {
+            let offset = match address {
+                IpAddr::V4(address) => subnet
+                    .ipv4
+                    .filter(|net| net.contains(&address))
+                    .map(|net| address.to_bits() - net.network().to_bits()),
+                IpAddr::V6(address) => {
+                    subnet.ipv6.filter(|net| net.contains(&address)).and_then(|net| {
+                        u32::try_from(address.to_bits() - net.network().to_bits()).ok()
+                    })
+                }
+            };
+            if let Some(offset) = offset {
+                return Some(before + (offset >> self.block_bits));
+            }
+            before += self.blocks_in(subnet);
         }
         None
     }

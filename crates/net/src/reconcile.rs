@@ -35,6 +35,7 @@ use tracing::{info, warn};
 pub(crate) use plan::is_ours;
 pub use plan::{KernelState, Repair, UnderWay, plan};
 
+use crate::foreign;
 use crate::node::{KernelCallError, NodeError, kernel_call};
 use crate::service::{CniService, Health, Regained};
 use crate::wiring::{InterfaceNames, Wiring, host_side};
@@ -99,8 +100,15 @@ impl KernelReconciler {
         fetch: impl FnOnce(&mut Netlink) -> Result<KernelState, netlink::Error> + Send + 'static,
     ) -> Result<ReconcileReport, KernelCallError> {
         let wiring = self.wiring.clone();
-        let seen = self.on_a_thread(move || wiring.node().netlink(fetch)).await?;
-        let seen = seen.map_err(KernelCallError::Node)?;
+        let look = move || {
+            let foreign = wiring.node().netlink(foreign::read)?;
+            let addresses = foreign.keys().copied().collect();
+            wiring.note_foreign(foreign);
+            Ok((addresses, wiring.node().netlink(fetch)?))
+        };
+        let (foreign, seen) = self.on_a_thread(look).await?.map_err(KernelCallError::Node)?;
+        // Before a request is served that could be given one of them.
+        self.addresses.set_foreign(foreign).await;
         // The journal is read last, and the kernel first: see the top of this file.
         let interfaces = self.service.interfaces_under_way();
         let view = self.addresses.view();
@@ -183,7 +191,7 @@ fn repair(wiring: &Wiring, repairs: &[Repair]) -> ReconcileReport {
             }
             Repair::RemoveRoute(route) => (vec![Change::DeleteRoute(*route)], &mut report.removed),
             Repair::RestoreHostSide(attachment, link) => {
-                names = InterfaceNames::of(&attachment.key);
+                names = InterfaceNames::of_attachment(attachment);
                 (host_side(attachment, &names, *link), &mut report.restored)
             }
             Repair::Regain(_) => continue,

@@ -1,3 +1,4 @@
-//! Fixtures of the unit tests.
+//! Fixtures of the unit tests, and what holds in a large cluster.
 
 pub(crate) mod pods;
+mod scale;

@@ -9,7 +9,7 @@
 //! Layer 3 only: no bridge, no ARP, no duplicate address detection, nothing to settle. The node's
 //! end has no address, since with the last address of a link the kernel silently drops its routes.
 //!
-//! InterfaceNames and hardware addresses are functions of the attachment's key alone. [`Datapath`] says what the
+//! Names are functions of the attachment's key alone, and so are hardware addresses unless one was chosen. [`Datapath`] says what the
 //! calls promise.
 
 use std::io;
@@ -28,6 +28,7 @@ use sha2::{Digest, Sha256};
 use stallproof::Snapshot;
 
 use crate::datapath::{Abandoned, Coming, Datapath, PodInterfaces, PodPolicies, Progress};
+use crate::foreign::{self, ForeignAddresses};
 use crate::node::{Node, NodeError};
 use crate::pool::Pools;
 use crate::{Attachment, AttachmentKey, NamespaceId};
@@ -62,8 +63,10 @@ pub mod step {
 pub struct Wiring {
     node: Node,
     mtu: PodMtu,
-    /// None where no policies are enforced.
-    policies: Option<Arc<dyn PodPolicies>>,
+    /// Who decides about pods: none where no policies are enforced and no egress may be chosen.
+    policies: Vec<Arc<dyn PodPolicies>>,
+    /// What pods of another plugin have on this node, as it was last seen.
+    foreign: Snapshot<ForeignAddresses>,
 }
 
 /// The MTU of pods' interfaces: less where a pool's packets may take the overlay.
@@ -129,6 +132,8 @@ pub enum Cause {
     Policies(String),
     #[error("there is no address for it")]
     NoAddress,
+    #[error("{address} is the address of a pod of another plugin, behind {link}")]
+    Foreign { address: IpAddr, link: String },
     #[error("the network namespace has an interface {0} already, which is not ours; remove it")]
     Taken(String),
 }
@@ -161,6 +166,15 @@ pub struct InterfaceNames {
 }
 
 impl InterfaceNames {
+    /// Those of an attachment, with the hardware address that was chosen for it.
+    pub fn of_attachment(attachment: &Attachment) -> Self {
+        Self::of(&attachment.key).with(attachment.mac)
+    }
+
+    fn with(self, mac: Option<[u8; 6]>) -> Self {
+        Self { pod_mac: mac.map_or(self.pod_mac, Mac), ..self }
+    }
+
     pub fn of(key: &AttachmentKey) -> Self {
         let digest = Sha256::new()
             .chain_update(key.container.as_bytes())
@@ -180,17 +194,38 @@ impl InterfaceNames {
 
 impl Wiring {
     pub fn new(node: Node, mtu: impl Into<PodMtu>) -> Self {
-        Self { node, mtu: mtu.into(), policies: None }
+        Self { node, mtu: mtu.into(), policies: Vec::new(), foreign: Snapshot::default() }
     }
 
     /// Has these decide about pods, each from its first packet on.
     #[must_use]
-    pub fn with_policies(self, policies: Option<Arc<dyn PodPolicies>>) -> Self {
-        Self { policies, ..self }
+    pub fn with_policies(
+        mut self,
+        policies: impl IntoIterator<Item = Arc<dyn PodPolicies>>,
+    ) -> Self {
+        self.policies.extend(policies);
+        self
     }
 
     pub fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// Notes which addresses pods of another plugin have on this node.
+    pub(crate) fn note_foreign(&self, found: ForeignAddresses) {
+        self.foreign.publish(found);
+    }
+
+    /// Refuses addresses that a pod of another plugin has got meanwhile. Where none has any, as on most nodes,
+    /// nothing is asked.
+    fn refuse_foreign(&self, attachment: &Attachment) -> Result<(), Cause> {
+        if self.foreign.read(ForeignAddresses::is_empty) {
+            return Ok(());
+        }
+        let found = self.node.netlink(foreign::read)?;
+        let taken = attachment.addresses().find_map(|it| Some((it, found.get(&it)?.clone())));
+        self.foreign.publish(found);
+        taken.map_or(Ok(()), |(address, link)| Err(Cause::Foreign { address, link }))
     }
 
     /// Returns the numbers of both ends: of a new pair, or of the one that is there.
@@ -253,9 +288,7 @@ impl Wiring {
     }
 
     fn release(&self, attachment: &Attachment) {
-        if let Some(policies) = &self.policies {
-            policies.release(attachment);
-        }
+        self.policies.iter().for_each(|policies| policies.release(attachment));
     }
 
     fn delete(&self, link: LinkRef<'_>) -> Result<(), NodeError> {
@@ -283,7 +316,7 @@ impl Datapath for Wiring {
         namespace: &Namespace,
         progress: &dyn Progress,
     ) -> Result<PodInterfaces, WiringError> {
-        let names = InterfaceNames::of(coming.key);
+        let names = InterfaceNames::of(coming.key).with(coming.mac);
         let mut at = step::CREATE;
         let mut made = None;
         let mut assigned = None;
@@ -302,11 +335,12 @@ impl Datapath for Wiring {
             let mut inside = namespace.netlink().map_err(Cause::Enter)?;
             begin(step::ADDRESS)?;
             let attachment = assigned.insert((coming.assigned)().ok_or(Cause::NoAddress)?);
+            self.refuse_foreign(attachment)?;
             begin(step::CONFIGURE)?;
             configure(&mut inside, namespace, attachment, &names, pod)?;
             begin(step::ROUTE)?;
             // Before the routes: no packet comes to the pod or leaves it unjudged.
-            if let Some(policies) = &self.policies {
+            for policies in &self.policies {
                 policies.admit(attachment).map_err(Cause::Policies)?;
             }
             self.node.netlink(|netlink| {
@@ -317,9 +351,7 @@ impl Datapath for Wiring {
             // and drops what is sent before: a pod's first packets. To look at an end (Linux 6.8)
             // makes it ready.
             inside.link(LinkRef::Index(pod))?;
-            if let Some(policies) = &self.policies {
-                policies.settle(attachment);
-            }
+            self.policies.iter().for_each(|policies| policies.settle(attachment));
             Ok(())
         };
         if let Err(cause) = steps() {
@@ -397,7 +429,7 @@ impl Datapath for Wiring {
     }
 
     fn verify(&self, attachment: &Attachment, namespace: Option<&Namespace>) -> Vec<Fault> {
-        let names = InterfaceNames::of(&attachment.key);
+        let names = InterfaceNames::of_attachment(attachment);
         let host = self.node.netlink(|netlink| netlink.link(LinkRef::Name(&names.host_interface)));
         let host = match host {
             Ok(Some(host)) => host,

@@ -3,11 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod stage;
+
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use install::chart::{Chart, Release, namespace};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Secret};
 use kube::Api;
@@ -22,43 +23,11 @@ use objects::kinds::{
 };
 use objects::{Election, Error, Expected, Id, Kind, Objects, Timing, Within};
 use serde_json::json;
+use stage::{soon, store_of, until};
 use stallproof::ledger::LedgerConfig;
-use stallproof::{Deadline, Ledger, Snapshot, Tasks};
+use stallproof::{Ledger, Snapshot, Tasks};
 use tempfile::TempDir;
-use testkit::{Access, Fault, KubeServer, Proxy};
-
-fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(30))
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let looked = Deadline::after(Duration::from_secs(90)).bound(async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    assert!(looked.await.is_ok(), "{what}");
-}
-
-/// The store, as one of the service accounts.
-async fn store_of(access: &Access, account: &str) -> Objects {
-    let mut config = access.config_as(account).await;
-    config.default_retry = false;
-    Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
-}
-
-/// The namespace, the accounts and their permissions, as the chart has them with only these components.
-async fn deploy_permissions(client: &kube::Client, components: &[&str]) {
-    let mut values = install::values::Values::default();
-    for component in ["net", "guard", "mesh", "console", "admission"] {
-        let on = components.contains(&component);
-        values.set(&format!("components.{component}={on}")).unwrap();
-    }
-    values.set("crds.install=false,fleet.localCluster=none").unwrap();
-    let release = Release::default();
-    let rendered = Chart::embedded().render(&release, &values).unwrap();
-    testkit::deploy_permissions(client, &namespace(&release), &rendered.objects).await;
-}
+use testkit::{Fault, KubeServer, Proxy};
 
 fn pool(name: &str, ipv4: &str, ipv6: &str) -> AddressPool {
     let subnet = Subnet { ipv4: Some(ipv4.to_owned()), ipv6: Some(ipv6.to_owned()) };
@@ -88,6 +57,7 @@ impl Agent {
 
     async fn add(&self, container: &str, pool: &str) -> Result<Attachment, AssignError> {
         let wanted = AssignRequest {
+            fixed: Default::default(),
             key: key(container),
             network: "k8s".to_owned(),
             pod: None,
@@ -129,8 +99,7 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     let server = KubeServer::start().await;
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "test");
-    objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    deploy_permissions(&client, &["net"]).await;
+    stage::deploy(&client, "").await;
     for name in ["node-a", "node-b"] {
         let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         Api::<Node>::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
@@ -235,6 +204,13 @@ async fn a_node_lives_through_what_a_kube_cluster_does_with_no_more_than_its_per
     let ready = status.conditions.iter().find(|condition| condition.r#type == "Ready").unwrap();
     assert_eq!((&*ready.status, &*ready.reason), ("True", "Open"));
 
+    // What every agent is sent of a block that is claimed: the whole object, as the server has it.
+    let blocks = Api::<AddressBlock>::all(client.clone()).list(&Default::default()).await.unwrap();
+    let sizes = blocks.items.iter().map(|block| serde_json::to_vec(block).unwrap().len());
+    let largest = sizes.max().unwrap();
+    println!("a block: {largest} bytes at most");
+    assert!(largest < 4 << 10, "{largest}");
+
     gone.stop().await;
     let nodes = Api::<Node>::all(client.clone());
     nodes.delete("node-b", &DeleteParams::default()).await.unwrap();
@@ -283,8 +259,7 @@ async fn a_kube_leader_says_what_is_wrong_with_pools_and_counts_on_where_another
     let server = KubeServer::start().await;
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "test");
-    objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    deploy_permissions(&client, &["net"]).await;
+    stage::deploy(&client, "").await;
     let nodes = Api::<Node>::all(client.clone());
     for name in ["here", "back"] {
         let node = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();

@@ -2,9 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod stage;
+
 use std::time::Duration;
 
-use install::chart::{Chart, Release, namespace};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Api;
@@ -13,40 +14,9 @@ use net::egress::{self, EgressControllerConfig, LABEL};
 use objects::kinds::{Egress, EgressSpec, EgressStatus};
 use objects::{Election, Error, Expected, Id, Objects, Timing, Within};
 use serde_json::{Value, json};
-use stallproof::{Deadline, Tasks};
-use testkit::{Access, KubeServer};
-
-fn soon() -> Deadline {
-    Deadline::after(Duration::from_secs(30))
-}
-
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let looked = Deadline::after(Duration::from_secs(90)).bound(async {
-        while !holds().await {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    });
-    assert!(looked.await.is_ok(), "{what}");
-}
-
-async fn store_of(access: &Access, account: &str) -> Objects {
-    let mut config = access.config_as(account).await;
-    config.default_retry = false;
-    Objects::kubernetes(kube::Client::try_from(config).unwrap(), "fairlead")
-}
-
-/// The accounts and their permissions, as the chart has them with `net` alone.
-async fn deploy_permissions(client: &kube::Client) {
-    let mut values = install::values::Values::default();
-    for component in ["guard", "mesh", "console", "admission"] {
-        values.set(&format!("components.{component}=false")).unwrap();
-    }
-    values.set("components.net=true,net.egress=true").unwrap();
-    values.set("crds.install=false,fleet.localCluster=none").unwrap();
-    let release = Release::default();
-    let rendered = Chart::embedded().render(&release, &values).unwrap();
-    testkit::deploy_permissions(client, &namespace(&release), &rendered.objects).await;
-}
+use stage::{soon, store_of, until};
+use stallproof::Tasks;
+use testkit::KubeServer;
 
 fn egress(name: &str, spec: Value) -> Egress {
     let spec: EgressSpec = serde_json::from_value(spec).unwrap();
@@ -90,8 +60,7 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
     let server = KubeServer::start().await;
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "admin");
-    objects::install(client.clone(), Deadline::after(Duration::from_secs(60))).await.unwrap();
-    deploy_permissions(&client).await;
+    stage::deploy(&client, "net.egress=true").await;
     for name in ["internet", "shop"] {
         let new = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &new).await.unwrap();
@@ -161,6 +130,11 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
     pods.delete("nat-b", &DeleteParams::default()).await.unwrap();
     let draining = || vec![("nat-a".to_owned(), false), ("nat-b".to_owned(), true)];
     until("a pod that ends drains", async || carried().await == draining()).await;
+
+    // What every agent is sent when one replica changes: the whole object, as the server has it.
+    let whole = serde_json::to_vec(&egresses.get("nat").await.unwrap()).unwrap().len();
+    println!("an Egress with 2 replicas: {whole} bytes");
+    assert!(whole < 8 << 10, "{whole}");
 
     // An agent is told of the pods of its node, and cannot write an egress.
     let here = Within { node: Some("n1".to_owned()), ..Within::default() };

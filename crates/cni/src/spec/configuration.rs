@@ -7,12 +7,17 @@ use serde_json::{Map, Value};
 
 use super::success::{self, Dns};
 use super::{Code, Command, Error, Version, is_identifier};
-use crate::wire::AttachmentKey;
+use crate::wire::{AttachmentKey, Fixed};
 
 /// Where the agent listens unless the network configuration says otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/fairlead/cni.sock";
 /// How long a runtime waits by default for an answer: half of what a kubelet gives its runtime.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
+/// The capability by which runtimes pass a pod's annotations on.
+pub const ANNOTATIONS: &str = "io.kubernetes.cri.pod-annotations";
+/// The annotations by which a pod chooses its addresses, and its hardware address.
+pub const FIXED_ADDRESSES: &str = "fairlead.dev/ips";
+pub const FIXED_MAC: &str = "fairlead.dev/mac";
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The network configuration on stdin, as far as this plugin reads it.
@@ -26,6 +31,8 @@ pub struct Configuration {
     pub socket: PathBuf,
     pub timeout: Duration,
     pub dns: Dns,
+    /// Addresses that the runtime (capabilities `ips`, `mac`) or the pod's annotations choose.
+    pub fixed: Fixed,
     /// What the plugins before this one made (ADD), or the whole chain (CHECK).
     pub previous: Option<Map<String, Value>>,
     /// GC: the attachments that are still in use.
@@ -68,6 +75,7 @@ impl Configuration {
             socket: PathBuf::from(socket),
             timeout: timeout(&config)?,
             dns: take(&config, "dns")?.unwrap_or_default(),
+            fixed: if command == Command::Add { fixed(&config)? } else { Fixed::default() },
             previous,
             valid: if command == Command::Gc { valid(&config)? } else { Vec::new() },
         })
@@ -106,23 +114,12 @@ fn allowed(command: Command, version: Version) -> Result<(), Error> {
 /// Refuses fields that this plugin does not act on: to accept them would be a lie that shows much
 /// later.
 fn refuse_unsupported(config: &Map<String, Value>) -> Result<(), Error> {
-    let runtime = |key| config.get("runtimeConfig").and_then(|runtime| runtime.get(key));
     let fields = [
         ("ipam", config.get("ipam"), "addresses come from an AddressPool: take ipam out"),
         (
             "ipMasq",
             config.get("ipMasq"),
             "masquerading is not done by this plugin: take ipMasq out",
-        ),
-        (
-            "runtimeConfig.ips",
-            runtime("ips"),
-            "an address cannot be chosen: take the capability ips out",
-        ),
-        (
-            "runtimeConfig.mac",
-            runtime("mac"),
-            "a MAC address cannot be chosen: take the capability mac out",
         ),
     ];
     for (key, value, remedy) in fields {
@@ -142,6 +139,60 @@ fn asks_for_something(value: &Value) -> bool {
         Value::Object(map) => !map.is_empty(),
         Value::Bool(true) | Value::Number(_) => true,
     }
+}
+
+/// Reads which addresses are chosen: by the runtime, else by the pod's annotations, where the runtime passes
+/// those on.
+fn fixed(config: &Map<String, Value>) -> Result<Fixed, Error> {
+    let runtime = |key: &str| {
+        let value = config.get("runtimeConfig").and_then(|runtime| runtime.get(key));
+        value.filter(|value| asks_for_something(value))
+    };
+    let annotation = |key: &str| runtime(ANNOTATIONS).and_then(|all| all.get(key)?.as_str());
+    let mut fixed = Fixed::default();
+    let (said, from) = match runtime("ips") {
+        Some(ips) => {
+            let ips = ips.as_array().into_iter().flatten();
+            (
+                ips.map(|ip| ip.as_str().unwrap_or_default().to_owned()).collect(),
+                "runtimeConfig.ips",
+            )
+        }
+        None => {
+            let listed = annotation(FIXED_ADDRESSES).unwrap_or_default().split(',');
+            let listed = listed.map(str::trim).filter(|ip| !ip.is_empty());
+            (listed.map(str::to_owned).collect::<Vec<_>>(), FIXED_ADDRESSES)
+        }
+    };
+    for one in said {
+        // With or without the length of a prefix: a pod has its address alone.
+        let address = one.split('/').next().unwrap_or_default().parse::<IpAddr>();
+        let address = address.map_err(|_| {
+            wrong(format!("{from}: {one:?} is no address")).details("write 10.64.0.5, or fd64::5")
+        })?;
+        if fixed.addresses.iter().any(|other| other.is_ipv4() == address.is_ipv4()) {
+            return Err(wrong(format!("{from}: has two addresses of one family"))
+                .details("a pod has one address of each family"));
+        }
+        fixed.addresses.push(address);
+    }
+    let (mac, from) = match runtime("mac").and_then(Value::as_str) {
+        Some(mac) => (Some(mac), "runtimeConfig.mac"),
+        None => (annotation(FIXED_MAC), FIXED_MAC),
+    };
+    fixed.mac = mac.map(|mac| hardware_address(mac, from)).transpose()?;
+    Ok(fixed)
+}
+
+fn hardware_address(said: &str, from: &str) -> Result<[u8; 6], Error> {
+    let bytes: Option<Vec<u8>> =
+        said.split([':', '-']).map(|byte| u8::from_str_radix(byte, 16).ok()).collect();
+    let mac = bytes.and_then(|bytes| <[u8; 6]>::try_from(bytes).ok());
+    // Neither a group's nor nobody's.
+    mac.filter(|mac| mac[0] & 1 == 0 && *mac != [0; 6]).ok_or_else(|| {
+        wrong(format!("{from}: {said:?} is no hardware address of an interface"))
+            .details("write 02:00:5e:10:00:01; the first byte is even")
+    })
 }
 
 fn timeout(config: &Map<String, Value>) -> Result<Duration, Error> {

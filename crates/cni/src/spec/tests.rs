@@ -176,12 +176,7 @@ fn a_configuration_that_is_wrong_is_refused_with_what_to_do() {
 
 #[test]
 fn a_field_that_would_not_be_heeded_stops_an_add_and_nothing_else() {
-    for (key, value) in [
-        ("ipam", json!({"type": "host-local"})),
-        ("ipMasq", json!(true)),
-        ("runtimeConfig", json!({"ips": ["10.0.0.7/24"]})),
-        ("runtimeConfig", json!({"mac": "aa:bb:cc:dd:ee:ff"})),
-    ] {
+    for (key, value) in [("ipam", json!({"type": "host-local"})), ("ipMasq", json!(true))] {
         let mut config = json!({"cniVersion": "1.0.0", "name": "n"});
         config[key] = value.clone();
         let error = configuration(&config, Command::Add).unwrap_err();
@@ -192,6 +187,38 @@ fn a_field_that_would_not_be_heeded_stops_an_add_and_nothing_else() {
     let harmless = json!({"cniVersion": "1.0.0", "name": "n", "ipMasq": false, "ipam": {},
         "runtimeConfig": {"portMappings": [], "ips": []}, "args": {"any": 1}, "unknown": true});
     assert!(configuration(&harmless, Command::Add).is_ok());
+}
+
+#[test]
+fn addresses_are_chosen_by_the_runtime_or_else_by_annotations() {
+    let fixed = |runtime: Value| {
+        let config = json!({"cniVersion": "1.0.0", "name": "n", "runtimeConfig": runtime});
+        configuration(&config, Command::Add).map(|config| config.fixed)
+    };
+    let annotations = json!({ANNOTATIONS: {
+        FIXED_ADDRESSES: "10.64.0.5, fd64::5", FIXED_MAC: "02:00:5e:10:00:01", "other": "x",
+    }});
+    let chosen = fixed(annotations.clone()).unwrap();
+    assert_eq!(chosen.addresses, ["10.64.0.5", "fd64::5"].map(|it| it.parse::<IpAddr>().unwrap()));
+    assert_eq!(chosen.mac, Some([2, 0, 0x5e, 0x10, 0, 1]));
+    let mut both = annotations;
+    (both["ips"], both["mac"]) = (json!(["10.64.0.7/24"]), json!("06-00-00-00-00-09"));
+    let chosen = fixed(both).unwrap();
+    assert_eq!(chosen.addresses, ["10.64.0.7".parse::<IpAddr>().unwrap()]);
+    assert_eq!(chosen.mac, Some([6, 0, 0, 0, 0, 9]));
+    assert!(fixed(json!({"ips": [], "mac": ""})).unwrap().is_none());
+    for wrong in [
+        json!({"ips": ["ten"]}),
+        json!({"ips": [7]}),
+        json!({"ips": ["10.64.0.5", "10.64.0.6"]}),
+        json!({"mac": "01:00:00:00:00:00"}),
+        json!({"mac": "00:00:00:00:00:00"}),
+        json!({"mac": "02:00"}),
+        json!({ANNOTATIONS: {FIXED_MAC: "here"}}),
+    ] {
+        let error = fixed(wrong.clone()).unwrap_err();
+        assert_eq!(error.code, Code::InvalidConfiguration, "{wrong}");
+    }
 }
 
 #[test]

@@ -122,7 +122,8 @@ fn the_names_on_the_wire_are_those_of_every_release() {
     let network = || "pods".to_owned();
     let (netns, pod, pool) = ("/run/netns/x".to_owned(), None, None);
     let name = serde_json::json!({ "container": "c1", "ifname": "eth0" });
-    let add = AddRequest { key: key(), network: network(), netns, pod, pool };
+    let fixed = Fixed::default();
+    let add = AddRequest { key: key(), network: network(), netns, pod, pool, fixed };
     let gc = Operation::Gc { network: network(), valid: vec![key()] };
     for (operation, ask) in [
         (
@@ -160,7 +161,8 @@ fn operation() -> impl Strategy<Value = Operation> {
                 network,
                 netns,
                 pod,
-                pool
+                pool,
+                fixed: Fixed { addresses: vec![[10, 64, 0, 5].into()], mac: Some([2; 6]) },
             })
         ),
         (key(), ".*").prop_map(|(key, network)| Operation::Del { key, network }),

@@ -29,6 +29,7 @@ pub(crate) struct Node {
     /// On the other end of the node's cable.
     pub(crate) router: Host,
     dir: tempfile::TempDir,
+    address: IpAddr,
     pools: Vec<(&'static str, Subnet)>,
     running: Option<Running>,
 }
@@ -64,12 +65,23 @@ impl Answer {
 impl Node {
     /// With a daemon that serves these pools, and an address of its own.
     pub(crate) fn start(pools: &[(&'static str, Subnet)]) -> Self {
+        Self::start_at(pools, "192.0.2.1/24", "192.0.2.2/24")
+    }
+
+    /// With these addresses at both ends of its cable.
+    pub(crate) fn start_at(
+        pools: &[(&'static str, Subnet)],
+        own: &'static str,
+        far: &'static str,
+    ) -> Self {
         let sandbox = Sandbox::new();
         let host = sandbox.host("node");
         let router = sandbox.host("router");
-        sandbox.link((&host, "192.0.2.1/24"), (&router, "192.0.2.2/24"));
+        sandbox.link((&host, own), (&router, far));
         let dir = tempfile::tempdir().unwrap();
-        let mut node = Self { sandbox, host, router, dir, pools: pools.to_vec(), running: None };
+        let address = own.split('/').next().unwrap().parse().unwrap();
+        let pools = pools.to_vec();
+        let mut node = Self { sandbox, host, router, dir, address, pools, running: None };
         node.up();
         node
     }
@@ -87,13 +99,14 @@ impl Node {
         let (stop, stopped) = channel::<()>();
         let (begun, has_begun) = channel();
         let (dir, socket, pools) = (self.dir.path().to_owned(), self.socket(), self.pools.clone());
+        let address = self.address;
         let namespace = Namespace::open(self.host.netns()).unwrap();
         // A thread begins in the namespace of the one that makes it.
         let begin = move || {
             std::thread::spawn(move || {
                 let runtime = tokio::runtime::Runtime::new().unwrap();
                 let tasks = Tasks::new("node");
-                runtime.block_on(begin(&dir, socket, &pools, &tasks));
+                runtime.block_on(begin(&dir, socket, address, &pools, &tasks));
                 begun.send(()).unwrap();
                 // An error: the test is over.
                 let _ = stopped.recv();
@@ -208,7 +221,13 @@ impl Drop for Node {
     }
 }
 
-async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Tasks) {
+async fn begin(
+    dir: &Path,
+    socket: PathBuf,
+    address: IpAddr,
+    pools: &[(&str, Subnet)],
+    tasks: &Tasks,
+) {
     let objects = Objects::embedded(&dir.join("objects"), tasks).unwrap();
     for (name, subnet) in pools {
         let spec = AddressPoolSpec::new(5, vec![subnet.clone()]);
@@ -219,7 +238,7 @@ async fn begin(dir: &Path, socket: PathBuf, pools: &[(&str, Subnet)], tasks: &Ta
         socket,
         data: dir.join("net"),
         node: "node".to_owned(),
-        addresses: vec!["192.0.2.1".parse().unwrap()],
+        addresses: vec![address],
         subnets: Vec::new(),
         masquerade: false,
         mtu: None,

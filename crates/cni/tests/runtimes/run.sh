@@ -5,6 +5,7 @@
 #
 #   run.sh WORK ASSETS PLUGIN CONFLIST cnitool NETNS VERSION
 #   run.sh WORK ASSETS PLUGIN CONFLIST ports NETNS FROM PORTMAP
+#   run.sh WORK ASSETS PLUGIN CONFLIST bandwidth NETNS BANDWIDTH
 #   run.sh WORK ASSETS PLUGIN CONFLIST containerd
 
 set -eu
@@ -50,6 +51,22 @@ ports_run() {
     cnitool del pods "$netns"
     if nsenter --net="$from" busybox nc -w 2 192.0.2.1 8080 >&2; then
         echo "the host port is there after the container" >&2
+        return 1
+    fi
+}
+
+# A limit of what comes to the container, by a bandwidth that is chained: the kernel has it until DEL.
+bandwidth_run() {
+    netns=$1
+    cp "$2" /opt/cni/bin/bandwidth
+    export CNI_PATH=/opt/cni/bin NETCONFPATH=/etc/cni/net.d
+    export CAP_ARGS='{"bandwidth":{"ingressRate":8000000,"ingressBurst":80000}}'
+    cnitool add pods "$netns" >&2
+    tc qdisc show | grep tbf
+    cnitool check pods "$netns"
+    cnitool del pods "$netns"
+    if tc qdisc show | grep tbf >&2; then
+        echo "the limit is there after the container" >&2
         return 1
     fi
 }
@@ -112,5 +129,6 @@ no_containers() { [ -z "$(ctr container list -q)" ]; }
 case $1 in
 cnitool) shift; cnitool_run "$@" ;;
 ports) shift; ports_run "$@" ;;
+bandwidth) shift; bandwidth_run "$@" ;;
 containerd) containerd_run ;;
 esac

@@ -8,6 +8,7 @@ use crate::NamespaceId;
 /// For tests of other files too: an attachment, and a block that can be adopted.
 pub(crate) fn attachment(container: &str, pool: &str, ipv4: Option<&str>) -> Arc<Attachment> {
     Arc::new(Attachment {
+        mac: None,
         key: key(container),
         network: "k8s".to_owned(),
         pod: None,

@@ -12,6 +12,7 @@ fn soon() -> Deadline {
 
 pub(crate) fn wanted(container: &str, pool: &str) -> AssignRequest {
     AssignRequest {
+        fixed: Default::default(),
         key: key(container),
         network: "k8s".to_owned(),
         pod: None,

@@ -9,9 +9,10 @@
 //!   its caller waits.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 use jiff::Timestamp;
 use stallproof::group_commit::GroupWriter;
 use stallproof::{Deadline, Snapshot};
@@ -21,7 +22,7 @@ use tracing::{error, info, warn};
 
 use super::{AssignError, AssignRequest, Assignment, BlockError, COME_BACK, TRY_AGAIN};
 use crate::address_table::{
-    AddressTable, AdoptedBlock, Demand, PoolAvailability, Record, ReleasedKey,
+    AddressTable, AdoptedBlock, Demand, FixedAddress, PoolAvailability, Record, ReleasedKey,
 };
 use crate::journal::Journal;
 use crate::local_block::AddressPair;
@@ -48,6 +49,10 @@ pub(super) enum Message {
         answer: oneshot::Sender<Result<bool, BlockError>>,
     },
     Availability(OrdMap<Arc<str>, PoolAvailability>),
+    /// Why addresses that were chosen cannot be had.
+    Unobtainable(OrdMap<IpAddr, Arc<str>>),
+    /// The addresses that pods of another plugin have.
+    Foreign(OrdSet<IpAddr>),
     /// Why the pools cannot be known.
     PoolsUnavailable(Option<Arc<str>>),
     /// A caller that waited for a block has left.
@@ -118,6 +123,8 @@ impl GroupWriter for Writer {
                 }
                 Message::Change { change, answer } => draft.change(change, answer),
                 Message::Availability(all) => draft.table.availability = Some(all),
+                Message::Foreign(all) => draft.table.foreign = all,
+                Message::Unobtainable(all) => draft.table.unobtainable = all,
                 Message::PoolsUnavailable(why) => draft.table.pools_unavailable = why,
                 Message::Left => {}
             }
@@ -139,6 +146,8 @@ impl GroupWriter for Writer {
                 let mut kept = (*before).clone();
                 (kept.availability, kept.demand) = (table.availability, table.demand);
                 kept.pools_unavailable = table.pools_unavailable;
+                (kept.foreign, kept.wanted) = (table.foreign, table.wanted);
+                kept.unobtainable = table.unobtainable;
                 for key in &detached {
                     kept.leave(key);
                 }
@@ -202,6 +211,19 @@ impl Draft {
         } else if !known(&self.table) {
             let pool = request.pool;
             Err(self.unavailable(&pool).unwrap_or(AssignError::NoPool { pool }))
+        } else if !request.fixed.addresses.is_empty() {
+            match self.table.fixed(&request.pool, &request.fixed.addresses) {
+                FixedAddress::Free(pair) => self.give(request, pair),
+                FixedAddress::Refused(why) => Err(AssignError::Fixed { why }),
+                FixedAddress::Later if parked.len() < PARKED => {
+                    let demand = self.table.demand.get(&*request.pool);
+                    let waiting = demand.map_or(0, |demand| demand.waiting);
+                    let demand = Demand { waiting, last: Instant::now() };
+                    self.table.demand.insert(request.pool.as_str().into(), demand);
+                    return parked.push(Waiting { request, deadline, answer });
+                }
+                FixedAddress::Later => Err(AssignError::Busy { retry_after: COME_BACK }),
+            }
         } else if let Some(pair) = self.table.vacant(&request.pool, Instant::now()) {
             self.give(request, pair)
         } else {
@@ -229,7 +251,8 @@ impl Draft {
         request: AssignRequest,
         (ipv4, ipv6): AddressPair,
     ) -> Result<Assignment, AssignError> {
-        let AssignRequest { key, network, pod, pool, namespace, netns, host_interface } = request;
+        let AssignRequest { key, network, pod, pool, namespace, netns, host_interface, fixed } =
+            request;
         let attachment = Arc::new(Attachment {
             key,
             network,
@@ -240,6 +263,7 @@ impl Draft {
             namespace,
             netns,
             host_interface,
+            mac: fixed.mac,
             since: Timestamp::now(),
         });
         // Cannot fail, since a vacant address is nobody's. If it did, nobody would get the address.
@@ -276,9 +300,17 @@ impl Draft {
     }
 
     fn count_waiting(&mut self, parked: &[Waiting]) {
+        let wanted = parked.iter().flat_map(|waiting| {
+            let pool: Arc<str> = waiting.request.pool.as_str().into();
+            waiting.request.fixed.addresses.iter().map(move |it| (*it, Arc::clone(&pool)))
+        });
+        self.table.wanted = wanted.collect();
         let pools: Vec<_> = self.table.demand.keys().cloned().collect();
         for pool in pools {
-            let waiting = parked.iter().filter(|waiting| *waiting.request.pool == *pool).count();
+            // One that waits for an address of its own is not helped by any other.
+            let any = |waiting: &&Waiting| waiting.request.fixed.addresses.is_empty();
+            let waiting = parked.iter().filter(|waiting| *waiting.request.pool == *pool);
+            let waiting = waiting.filter(any).count();
             if let Some(demand) = self.table.demand.get_mut(&pool) {
                 demand.waiting = u32::try_from(waiting).unwrap_or(u32::MAX);
             }
@@ -320,7 +352,7 @@ impl Draft {
             }
             BlockChange::Cordon { block, why } => Ok(Record::Cordoned { block, why }),
             BlockChange::DropIfEmpty { block } => match self.table.block(&block) {
-                Some(found) if found.used() > 0 => Err(false),
+                Some(found) if found.used() + self.table.foreign_in(found) > 0 => Err(false),
                 Some(_) => Ok(Record::Dropped { block }),
                 None => Err(true),
             },

@@ -161,6 +161,15 @@ impl BlockClaimer {
                 self.claim(pool, *blocks).await;
             }
         }
+        for (name, index) in &plan.claim_these {
+            if let Some(Ok(pool)) = pools.get(name).map(JudgedPool::claimable) {
+                self.claim_this(pool, *index).await;
+            }
+        }
+        let unobtainable = plan.unobtainable.iter();
+        let unobtainable =
+            unobtainable.map(|(address, why)| (*address, Arc::<str>::from(why.as_str())));
+        self.addresses.set_unobtainable(unobtainable.collect()).await;
         self.publish_availability(&plan, pools).await;
         for block in &plan.missing {
             self.restore(block).await;
@@ -281,6 +290,33 @@ impl BlockClaimer {
             }
         }
         ClaimOutcome::Failed(format!("other nodes were faster {RACES} times"))
+    }
+
+    /// Claims a certain block. Where another node is faster, the watch tells of it.
+    async fn claim_this(&mut self, pool: &Pool, index: u32) {
+        let name = &**pool.name();
+        let Some(networks) = pool.block(index) else { return };
+        let block = self.block(&AddressBlock::name_of(name, index), name, index, networks);
+        match self.objects.create(&block, call()).await {
+            Ok(block) => {
+                self.claims.metrics.claimed.inc();
+                info!(block = name_of(&block), "claimed a block, for a pod that chose its address");
+                let block = Arc::new(block);
+                self.publish(&block);
+                self.adopt(&block).await;
+            }
+            Err(Error::Exists { .. }) => {
+                self.claims.metrics.lost.inc();
+            }
+            Err(error) => {
+                let why = sentence(&error);
+                warn!(
+                    block = name_of(&block),
+                    why, "a block that a pod needs cannot be claimed yet"
+                );
+                self.claims.metrics.failed.inc();
+            }
+        }
     }
 
     /// Picks one of the free blocks at random.

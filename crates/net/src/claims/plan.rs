@@ -49,6 +49,10 @@ pub(super) struct ClaimPlan {
     pub(super) correct: Vec<Arc<AddressBlock>>,
     /// How many more blocks to claim, by pool.
     pub(super) claim: Vec<(Arc<str>, u32)>,
+    /// Certain blocks to claim, for pods that chose their addresses.
+    pub(super) claim_these: BTreeSet<(Arc<str>, u32)>,
+    /// Why addresses that pods chose cannot be had here.
+    pub(super) unobtainable: BTreeMap<IpAddr, String>,
     /// Blocks that have been empty for long and are not needed.
     pub(super) give_back: Vec<String>,
     /// Blocks that were returned and are still in the store.
@@ -94,6 +98,9 @@ pub(super) fn plan(inputs: &ClaimInputs<'_>) -> ClaimPlan {
     }
     for (name, pool) in pools.iter() {
         balance(&mut plan, inputs, name, pool.claimable().ok());
+    }
+    for (address, pool) in &table.wanted {
+        fixed(&mut plan, inputs, *address, pool);
     }
     // Pools that are gone keep nothing.
     let gone: BTreeSet<_> = table.blocks().map(|(_, block)| Arc::clone(&block.pool)).collect();
@@ -149,6 +156,34 @@ fn contest(plan: &mut ClaimPlan, table: &AddressTable, name: &str, pool: &str, w
     plan.troubles.entry(pool.to_owned()).or_default().push(trouble);
 }
 
+/// Plans to claim the block of an address that a pod chose, or says why that cannot be.
+fn fixed(plan: &mut ClaimPlan, inputs: &ClaimInputs<'_>, address: IpAddr, name: &Arc<str>) {
+    let Some(pool) = inputs.pools.get(name).and_then(|judged| judged.claimable().ok()) else {
+        return;
+    };
+    let Some(index) = pool.index_of(address) else {
+        plan.unobtainable.insert(address, format!("pool {name} has no address {address}"));
+        return;
+    };
+    let block = AddressBlock::name_of(name, index);
+    match inputs.blocks.get(&block) {
+        Some(there) if there.spec.node != inputs.node => {
+            let node = &there.spec.node;
+            let why = format!(
+                "{address} is of block {block}, which is node {node}'s: run the pod there, or keep such \
+                 addresses in a pool of their own with blockSizeBits: 0"
+            );
+            plan.unobtainable.insert(address, why);
+        }
+        // It is about to be adopted, or is cordoned.
+        Some(_) => {}
+        None if inputs.table.block(&block).is_none() => {
+            plan.claim_these.insert((Arc::clone(name), index));
+        }
+        None => {}
+    }
+}
+
 /// Plans to claim the blocks that a pool lacks, or to return those it has too many of.
 fn balance(plan: &mut ClaimPlan, inputs: &ClaimInputs<'_>, name: &Arc<str>, pool: Option<&Pool>) {
     let ClaimInputs { table, idle, now, .. } = inputs;
@@ -168,12 +203,18 @@ fn balance(plan: &mut ClaimPlan, inputs: &ClaimInputs<'_>, name: &Arc<str>, pool
     let demanded = demand.is_some_and(|demand| *now < demand.last + DEMAND_LASTS);
     let wanted = match pool {
         Some(pool) if &**name == DEFAULT || used > 0 || waiting > 0 || demanded => {
-            waiting + pool.block_size().div_ceil(2)
+            // A pool of single addresses is for those who choose theirs: a spare one would be somebody's.
+            let spare = match &**name == DEFAULT {
+                true => pool.block_size().div_ceil(2),
+                false => pool.block_size() / 2,
+            };
+            waiting + spare
         }
         _ => 0,
     };
     // What rests is given where there is nothing else: better another block.
-    let rested = free.saturating_sub(table.resting(name, *now));
+    let foreign: u32 = usable().map(|(_, block)| table.foreign_in(block)).sum();
+    let rested = free.saturating_sub(table.resting(name, *now)).saturating_sub(foreign);
     if let Some(pool) = pool
         && rested < wanted
     {
@@ -182,8 +223,8 @@ fn balance(plan: &mut ClaimPlan, inputs: &ClaimInputs<'_>, name: &Arc<str>, pool
         return;
     }
     let mut surplus = Vec::new();
-    for (block, here) in usable().filter(|(block, here)| here.used() == 0 && idle.contains(*block))
-    {
+    let empty = |here: &LocalBlock| here.used() == 0 && table.foreign_in(here) == 0;
+    for (block, here) in usable().filter(|(block, here)| empty(here) && idle.contains(*block)) {
         if free - here.free() >= wanted {
             free -= here.free();
             surplus.push((*block).to_owned());

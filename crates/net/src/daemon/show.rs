@@ -7,15 +7,16 @@ use std::time::Duration;
 use cni::spec::{Code, Error};
 use cni::wire::{Reply, Show};
 use kernel::netlink::Change;
-use objects::kinds::{AddressBlock, AddressPool};
+use objects::kinds::{AddressBlock, AddressPool, Egress};
 use objects::{Objects, Within};
 use serde_json::{Value, json};
 use stallproof::{Deadline, Tasks, sentence};
 
 use crate::claims::BlockClaims;
 use crate::datapath::Datapath;
+use crate::egress::EgressSeen;
 use crate::node::{Node, NodeError, kernel_call};
-use crate::overlay::{self, DeviceSettings, Underlay};
+use crate::overlay::{self, DeviceSettings, NodePath, PathInputs, Underlay};
 use crate::pool_controller::pool_rows;
 use crate::reconcile::namespace_of;
 use crate::routes::{self, RouteInputs};
@@ -38,6 +39,10 @@ pub(super) struct Listings {
     pub(super) wiring: Wiring,
     pub(super) export_table: Option<u32>,
     pub(super) device: DeviceSettings,
+    /// The MTU of pods whose packets take no tunnel.
+    pub(super) mtu: u32,
+    /// None where pods may not use egresses.
+    pub(super) egress: Option<EgressSeen>,
     pub(super) tasks: Tasks,
 }
 
@@ -48,6 +53,8 @@ impl Listings {
             Show::Blocks => Ok(self.blocks()),
             Show::Addresses => Ok(self.addresses()),
             Show::Faults => self.faults(deadline).await,
+            Show::Egresses => self.egresses(deadline).await,
+            Show::Towards(node) => self.towards(&node, deadline).await,
         };
         let failed = |why| Reply::Failed(Error::new(Code::Io, why));
         rows.map_or_else(failed, |rows| Reply::Shown(Value::Array(rows)))
@@ -58,6 +65,47 @@ impl Listings {
         let pools =
             pools.map_err(|error| format!("the pools cannot be read: {}", sentence(&error)))?;
         Ok(pool_rows::rows(&pools.items.into_iter().collect(), &self.claims.blocks().load()))
+    }
+
+    async fn egresses(&self, deadline: Deadline) -> Result<Vec<Value>, String> {
+        let off =
+            "pods of this node may not use egresses: set net.egress to on (in the chart, true)";
+        let seen = self.egress.as_ref().ok_or_else(|| off.to_owned())?;
+        let all = self.objects.list::<Egress>(&Within::default(), deadline).await;
+        let all = all.map_err(|error| format!("egresses cannot be read: {}", sentence(&error)))?;
+        Ok(seen.rows(&all.items, &self.addresses.view()))
+    }
+
+    async fn towards(&self, other: &str, deadline: Deadline) -> Result<Vec<Value>, String> {
+        if other == self.node {
+            return Err(format!("{other} is the node that looks: name another"));
+        }
+        if let Some(why) = self.trust.waits_for() {
+            return Err(why.to_owned());
+        }
+        let mut blocks: Vec<_> = self.trust.verdict().blocks().collect();
+        blocks.retain(|block| block.node == other);
+        if blocks.is_empty() {
+            return Err(format!(
+                "node {other} has no block that this node believes, so no pod of it is reached: see \
+                 `fairlead net blocks` and `fairlead net check`"
+            ));
+        }
+        let (node, device, direct_mtu) = (self.wiring.node().clone(), self.device, self.mtu);
+        let look = move || -> Result<_, NodeError> {
+            let tunnel = routes::device(&node)?;
+            let underlay = node.netlink(|netlink| Underlay::read(netlink, tunnel))?;
+            let inputs = PathInputs { underlay: &underlay, device, direct_mtu, wait: PROBE };
+            overlay::look(node.namespace(), inputs, &blocks).map_err(NodeError::Enter)
+        };
+        let paths = kernel_call(&self.tasks, "net-check", deadline, look).await;
+        let paths = paths.map_err(|error| sentence(&error))?.map_err(|error| sentence(&error))?;
+        let row = |path: &NodePath| {
+            let mut row = json!(path);
+            (row["from"], row["to"]) = (json!(self.node), json!(other));
+            row
+        };
+        Ok(paths.iter().map(row).collect())
     }
 
     fn blocks(&self) -> Vec<Value> {

@@ -25,7 +25,6 @@ use kernel::netns::{self, Namespace};
 use kernel::nftables::expression::{Comparison, Expression, Header, Meta, Register, Tracked};
 use kernel::nftables::{Batch, Chain, CommitError, Hook, Nftables, Rule, Verdict};
 
-use super::kernel_state::has_address;
 use super::{DEVICE, GATEWAY, GATEWAY_MAC, NETWORK, NODES, PREFIX, TABLE};
 use crate::node::{Node, NodeError};
 use crate::overlay;
@@ -102,7 +101,7 @@ impl Gateway {
         };
         let everywhere = [IpNet::V4(Default::default()), IpNet::V6(Default::default())];
         node.netlink(|netlink| {
-            netlink.apply(&[has_address(device), Change::Neighbour(neighbour)])?;
+            netlink.apply(&[Change::Neighbour(neighbour)])?;
             netlink.apply(&everywhere.map(|net| Change::Route(reply(net))))?;
             for is_ipv4 in [true, false] {
                 let rule = InputRule {

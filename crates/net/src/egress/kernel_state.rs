@@ -2,15 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::Ipv4Addr;
 
-use ipnet::{IpNet, Ipv4Net};
-use kernel::netlink::{Address, Change, Mac, Neighbour, Netlink, Route, Vxlan, VxlanPeers};
-use kernel::nftables::CommitError;
+use kernel::netlink::{Change, Mac, Neighbour, Netlink, Route, Vxlan, VxlanPeers};
+use kernel::nftables::{CommitError, Nftables};
 
-use super::plan::{self, EgressProgram, is_our_rule};
+use super::plan::{EgressProgram, is_our_rule};
 use super::table::EgressTable;
-use super::{DEVICE, GATEWAY, GATEWAY_MAC, NODES};
+use super::{DEVICE, GATEWAY, GATEWAY_MAC, NODES, hold};
 use crate::node::{KernelCallError, Node, NodeError};
 use crate::overlay::{self, DeviceSettings};
 use crate::wiring::ROUTE_PROTOCOL;
@@ -51,17 +49,9 @@ impl EgressDevice {
         let vxlan = Vxlan { name: DEVICE, mac: self.mac, mtu, port, peers };
         let link = overlay::ensure_vxlan(node, vxlan, NODES)?;
         let neighbour = Neighbour { link, address: GATEWAY.into(), mac: GATEWAY_MAC };
-        let own = has_address(link);
-        node.netlink(|netlink| netlink.apply(&[own, Change::Neighbour(neighbour)]))?;
+        node.netlink(|netlink| netlink.apply(&[Change::Neighbour(neighbour)]))?;
         Ok(link)
     }
-}
-
-/// The device has an IPv4 address, which nobody uses: on a device without one the kernel drops packets
-/// from addresses that are reached elsewhere, also where it is told to be loose about that.
-pub(super) fn has_address(link: u32) -> Change<'static> {
-    let address = IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(169, 254, 117, 1), 32));
-    Change::Address(Address { link, address })
 }
 
 /// Brings the kernel in line; says whether anything changed. Routes are there before connections take them,
@@ -72,11 +62,12 @@ pub fn apply(
     table: &mut EgressTable,
     port: u16,
 ) -> Result<bool, EgressError> {
+    let wanted_rules = || program.rules.iter().chain(&program.hold.rules);
     let (found, rules) = node.netlink(|netlink| {
         let mut rules = netlink.rules()?;
         rules.retain(is_our_rule);
-        let tables: BTreeSet<u32> = program.numbers.iter().map(|it| plan::table_of(*it)).collect();
-        let tables = tables.into_iter().chain(rules.iter().map(|rule| rule.table));
+        let tables = wanted_rules().map(|rule| rule.table);
+        let tables = tables.chain(rules.iter().map(|rule| rule.table));
         let mut found = Vec::new();
         for table in tables.collect::<BTreeSet<u32>>() {
             found.extend(of_table(netlink, table)?);
@@ -84,8 +75,8 @@ pub fn apply(
         Ok((found, rules))
     })?;
     let place = |route: &Route| (route.table, route.destination);
-    let wanted: BTreeMap<_, _> =
-        program.routes.iter().map(|route| (place(route), *route)).collect();
+    let wanted = program.routes.iter().chain(&program.hold.routes);
+    let wanted: BTreeMap<_, _> = wanted.map(|route| (place(route), *route)).collect();
     let there: BTreeMap<_, _> = found.iter().map(|route| (place(route), *route)).collect();
     let new = wanted.iter().filter(|(place, route)| there.get(place) != Some(route));
     let mut first: Vec<Change<'_>> = new
@@ -95,11 +86,11 @@ pub fn apply(
             other.into_iter().chain([Change::Route(*route)])
         })
         .collect();
-    let new_rules = program.rules.iter().filter(|rule| !rules.contains(rule));
+    let new_rules = wanted_rules().filter(|rule| !rules.contains(rule));
     first.extend(new_rules.map(|rule| Change::Rule(*rule)));
     let mut last: Vec<Change<'_>> = rules
         .iter()
-        .filter(|rule| !program.rules.contains(rule))
+        .filter(|rule| !wanted_rules().any(|wanted| wanted == *rule))
         .map(|rule| Change::DeleteRule(*rule))
         .collect();
     let stale = there.iter().filter(|(place, _)| !wanted.contains_key(*place));
@@ -135,6 +126,7 @@ fn make(node: &Node, changes: &[Change<'_>]) -> Result<(), NodeError> {
 pub(crate) fn remove(node: &Node) -> Result<bool, EgressError> {
     let inside = || -> Result<bool, EgressError> {
         let mut table = EgressTable::open().map_err(EgressError::Socket)?;
+        hold::remove(&mut Nftables::open().map_err(EgressError::Socket)?)?;
         apply(node, &EgressProgram::default(), &mut table, 0)
     };
     node.namespace().run_in(inside).map_err(EgressError::Socket)?

@@ -20,8 +20,10 @@ use crate::wiring::ROUTE_PROTOCOL;
 /// The bits of packets' and connections' marks that are ours: neither kube-proxy's nor Calico's.
 pub(super) const MASK: u32 = 0x3ff0;
 const SHIFT: u32 = 4;
+/// The number that no class has: packets with it go to no destination of any egress.
+pub(super) const HOLD: u16 = (MASK >> SHIFT) as u16;
 /// The most classes of a node.
-const MOST: u16 = (MASK >> SHIFT) as u16;
+const MOST: u16 = HOLD - 1;
 /// The routing tables of classes follow this number; their rules come before the overlay's.
 pub(super) const TABLES: u32 = 117_000;
 const PRIORITY: u32 = 11_700;
@@ -112,13 +114,28 @@ pub struct EgressProgram {
     pub(super) numbers: BTreeSet<u16>,
     pub(super) routes: Vec<Route>,
     pub(super) rules: Vec<Rule>,
+    /// The way of packets that are held: to destinations of egresses there is none. Nothing where there is no
+    /// egress.
+    pub(super) hold: HoldWay,
     /// The addresses of all replicas that this node sends to.
     pub(super) replicas: BTreeSet<IpAddr>,
     /// Clients that choose what is not there or not for them, one sentence each.
     pub troubles: Vec<String>,
 }
 
+/// Routes and rules of packets that are held.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct HoldWay {
+    pub(super) routes: Vec<Route>,
+    pub(super) rules: Vec<Rule>,
+}
+
 impl EgressProgram {
+    /// Says whether pods may have to be held: there is an egress.
+    pub(super) fn holds(&self) -> bool {
+        !self.hold.rules.is_empty()
+    }
+
     pub fn is_empty(&self) -> bool {
         self.numbers.is_empty()
     }
@@ -206,6 +223,13 @@ pub fn plan(inputs: &EgressInputs, numbers: &mut ClassNumbers, device: u32) -> E
         program.numbers.insert(*number);
         program.rules.extend(rules_of(*number));
         program.routes.extend(routes(class, inputs, table_of(*number), device));
+    }
+    if !inputs.egresses.is_empty() {
+        // As for a pod that may use none of them.
+        let all: Class =
+            inputs.egresses.keys().map(|egress| (egress.clone(), Choice::Refused)).collect();
+        let routes = routes(&all, inputs, table_of(HOLD), device);
+        program.hold = HoldWay { routes, rules: rules_of(HOLD).into() };
     }
     let used: BTreeSet<&String> =
         numbers.classes.iter().flat_map(|(class, _)| class.keys()).collect();

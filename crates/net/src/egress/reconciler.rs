@@ -3,7 +3,7 @@
 //!
 //! Contract:
 //! - Nothing here is in the way of an ADD: which pods of this node chose what is watched, and a pod's
-//!   address is acted on as soon as the journal has it, before its runtime starts its containers.
+//!   address is acted on as soon as the journal has it. Until then [`EgressHold`] keeps the pod from leaving.
 //! - Until the store has told egresses and pods once, nothing is changed: what an earlier agent made holds.
 //! - The numbers of classes are on disk before the kernel knows them: connections outlive the agent.
 
@@ -25,16 +25,17 @@ use stallproof::snapshot::Changes;
 use stallproof::{Snapshot, Tasks};
 use tracing::{info, warn};
 
+use super::hold::{Choices, EgressHold, Held, choice_of};
 use super::kernel_state::{self, EgressDevice, EgressError};
 use super::plan::{ClassNumbers, Client, EgressInputs, EgressView, ReplicaView, plan};
 use super::table::EgressTable;
 use super::{LABEL, health};
-use crate::Addresses;
 use crate::address_table::AddressTable;
 use crate::claims::NodeIdentity;
 use crate::node::{Node, kernel_call};
 use crate::overlay::DeviceSettings;
 use crate::pool::Pools;
+use crate::{Addresses, Attachment};
 
 pub(crate) const PACE: Pace = Pace {
     attempt: Duration::from_secs(10),
@@ -46,25 +47,26 @@ pub(crate) const PACE: Pace = Pace {
 const LOGGED: usize = 5;
 
 type Egresses = Watched<Id, EgressView>;
-/// The pods of this node that chose egresses.
-type Choices = Watched<Id, Vec<String>>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EgressMetrics {
     clients: Gauge,
     classes: Gauge,
     silent: Gauge,
+    held: Gauge,
 }
 
 impl EgressMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
-        let Self { clients, classes, silent } = self;
+        let Self { clients, classes, silent, held } = self;
         let help = "Addresses of this node's pods whose connections go by an egress";
         registry.register("net_egress_clients", help, clients.clone());
         let help = "Combinations of replicas that connections of this node go by";
         registry.register("net_egress_classes", help, classes.clone());
         let help = "Replicas of egresses that answered this node and no longer do";
         registry.register("net_egress_silent_replicas", help, silent.clone());
+        let help = "New pods that are kept from egresses' destinations until their choice is known";
+        registry.register("net_egress_held_pods", help, held.clone());
     }
 }
 
@@ -76,7 +78,7 @@ pub(crate) struct EgressReconciler {
     addresses: Addresses,
     pools: Snapshot<Pools>,
     egresses: Snapshot<Egresses>,
-    choices: Snapshot<Choices>,
+    hold: EgressHold,
     replicas: Snapshot<BTreeSet<IpAddr>>,
     silent: Snapshot<BTreeSet<IpAddr>>,
     tasks: Tasks,
@@ -89,22 +91,41 @@ pub(crate) struct EgressReconciler {
     changes: EgressChanges,
 }
 
+/// What this node knows of egresses.
+#[derive(Clone, Debug)]
+pub(crate) struct EgressSeen {
+    pub(super) hold: EgressHold,
+    pub(super) egresses: Snapshot<Egresses>,
+    pub(super) silent: Snapshot<BTreeSet<IpAddr>>,
+}
+
 #[derive(Debug)]
 struct EgressChanges {
     egresses: Changes<Egresses>,
     choices: Changes<Choices>,
+    held: Changes<Held>,
     pools: Changes<Pools>,
     silent: Changes<BTreeSet<IpAddr>>,
     addresses: Changes<AddressTable>,
 }
 
 impl EgressReconciler {
+    /// What `fairlead net egress list` shows of this node.
+    pub(crate) fn seen(&self) -> EgressSeen {
+        EgressSeen {
+            hold: self.hold.clone(),
+            egresses: self.egresses.clone(),
+            silent: self.silent.clone(),
+        }
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one caller, which has each of them")]
     pub(crate) fn new(
         node: Node,
         identity: NodeIdentity,
         settings: DeviceSettings,
         objects: &Objects,
+        hold: EgressHold,
         addresses: Addresses,
         pools: Snapshot<Pools>,
         data: &Path,
@@ -112,14 +133,13 @@ impl EgressReconciler {
         tasks: Tasks,
     ) -> Self {
         let egresses = objects.watched_as(Within::default(), &tasks, |it: Egress| Some(view(&it)));
-        let here = Within { node: Some(identity.name.clone()), ..Within::default() };
-        let choices = objects.watched_as(here, &tasks, |pod: Pod| chosen(&pod));
         let (replicas, silent) = (Snapshot::default(), Snapshot::default());
         let asking = health::follow(replicas.clone(), silent.clone(), tasks.stopping());
         tasks.spawn("net-egress-health", asking);
         let changes = EgressChanges {
             egresses: egresses.subscribe(),
-            choices: choices.subscribe(),
+            choices: hold.choices().subscribe(),
+            held: hold.changes(),
             pools: pools.subscribe(),
             silent: silent.subscribe(),
             addresses: addresses.changes(),
@@ -131,7 +151,7 @@ impl EgressReconciler {
             addresses,
             pools,
             egresses,
-            choices,
+            hold,
             replicas,
             silent,
             tasks,
@@ -144,16 +164,15 @@ impl EgressReconciler {
         }
     }
 
-    fn inputs(&self) -> EgressInputs {
-        let (choices, view) = (self.choices.load(), self.addresses.view());
+    fn inputs(&self, choices: &Choices, view: &AddressTable) -> EgressInputs {
         let clients = view.attachments().filter_map(|attachment| {
             let pod = attachment.pod.as_ref()?;
-            let egresses = choices.get(&Id::namespaced(&pod.namespace, &pod.name))?;
+            let egresses = choice_of(choices, pod).filter(|chosen| !chosen.is_empty())?;
             Some(Client {
                 namespace: pod.namespace.clone(),
                 pod: pod.name.clone(),
                 addresses: attachment.addresses().collect(),
-                egresses: egresses.clone(),
+                egresses: egresses.to_vec(),
             })
         });
         let egresses = self.egresses.load();
@@ -226,24 +245,26 @@ impl Reconciler for EgressReconciler {
     type Error = EgressError;
 
     async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, EgressError> {
-        let told = self.egresses.read(|it| it.synced) && self.choices.read(|it| it.synced);
+        let choices = self.hold.choices().load();
+        let told = self.egresses.read(|it| it.synced) && choices.synced;
         if !told || !self.pools.read(Pools::synced) {
             return Ok(Next::OnChange);
         }
-        let inputs = self.inputs();
+        let view = self.addresses.view();
+        let inputs = self.inputs(&choices, &view);
         let addresses = (*self.identity.addresses.load()).clone();
         let mac = super::mac_of(&self.identity.name, &addresses);
         let device = EgressDevice { mac, settings: self.settings };
         let (node, table, file) = (self.node.clone(), self.table.take(), self.file.clone());
         let known = self.numbers.take();
+        let hold = self.hold.clone();
         let work = move || {
             let inside = || -> Result<_, EgressError> {
                 let before = known.unwrap_or_else(|| read(&file));
                 let mut numbers = before.clone();
-                let index = match inputs.clients.is_empty() {
-                    true => 0,
-                    false => device.ensure(&node)?,
-                };
+                // Also for connections of pods that chose no longer, or are gone: they keep their replica.
+                let needed = !plan(&inputs, &mut numbers.clone(), 0).is_empty();
+                let index = if needed { device.ensure(&node)? } else { 0 };
                 let program = plan(&inputs, &mut numbers, index);
                 if numbers != before {
                     let path = file.display().to_string();
@@ -253,18 +274,34 @@ impl Reconciler for EgressReconciler {
                     table.map_or_else(EgressTable::open, Ok).map_err(EgressError::Socket)?;
                 let changed =
                     kernel_state::apply(&node, &program, &mut table, device.settings.port)?;
-                Ok((table, numbers, program, changed))
+                hold.ensure(program.holds())?;
+                let is_known = |it: &Attachment| {
+                    let pod = it.pod.as_ref();
+                    let chosen = pod.and_then(|pod| choice_of(&choices, pod));
+                    // One that was assigned after the plan was made is not in the kernel yet.
+                    chosen.is_some_and(|them| them.is_empty() || view.attachment(&it.key).is_some())
+                };
+                let unheard = hold.let_go(is_known).map_err(EgressError::Socket)?;
+                Ok((table, numbers, program, changed, unheard))
             };
             node.namespace().run_in(inside).map_err(EgressError::Socket)?
         };
         let done = kernel_call(&self.tasks, "egress", attempt.deadline, work).await?;
-        let (table, numbers, program, changed) = done?;
+        let (table, numbers, program, changed, unheard) = done?;
+        for attachment in unheard {
+            let pod = attachment.pod.as_ref().map(ToString::to_string).unwrap_or_default();
+            warn!(
+                pod,
+                "the API server did not tell of a pod in time: it leaves as one without an egress"
+            );
+        }
         self.table = Some(table);
         self.numbers = Some(numbers);
         let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.metrics.clients.set(gauge(program.clients()));
         self.metrics.classes.set(gauge(program.numbers.len()));
         self.metrics.silent.set(gauge(self.silent.read(BTreeSet::len)));
+        self.metrics.held.set(gauge(self.hold.held().len()));
         if changed {
             info!(clients = program.clients(), classes = program.numbers.len(), "egress changed");
         }
@@ -283,10 +320,11 @@ impl Reconciler for EgressReconciler {
     }
 
     async fn changed(&mut self) {
-        let EgressChanges { egresses, choices, pools, silent, addresses } = &mut self.changes;
+        let EgressChanges { egresses, choices, held, pools, silent, addresses } = &mut self.changes;
         tokio::select! {
             _ = egresses.changed() => {}
             _ = choices.changed() => {}
+            _ = held.changed() => {}
             _ = pools.changed() => {}
             _ = silent.changed() => {}
             _ = addresses.changed() => {}

@@ -33,11 +33,11 @@ const PREROUTING: &str = "prerouting";
 const INPUT: &str = "input";
 const FORWARD: &str = "forward";
 /// Behind `mangle`, before addresses of destinations are translated.
-const AFTER_MANGLE: i32 = -149;
+pub(super) const AFTER_MANGLE: i32 = -149;
 const FILTER: i32 = -1;
 const EOPNOTSUPP: i32 = 95;
 const UDP: u8 = 17;
-const REPLY: u8 = 1;
+pub(super) const REPLY: u8 = 1;
 /// How the names of pods' interfaces begin, and how those of our own devices do.
 const PODS: &[u8] = b"fl";
 const DEVICES: &[u8] = b"fl-";
@@ -298,16 +298,16 @@ impl Ruleset {
     }
 }
 
-fn rule(expressions: Vec<Expression>) -> Rule {
+pub(super) fn rule(expressions: Vec<Expression>) -> Rule {
     Rule { expressions, ..Rule::default() }
 }
 
-fn equal(value: Vec<u8>) -> Expression {
+pub(super) fn equal(value: Vec<u8>) -> Expression {
     Expression::Compare { register: Register::FIRST, is: Comparison::Equal, value }
 }
 
 /// Leaves our bits of a mark.
-fn ours() -> Expression {
+pub(super) fn ours() -> Expression {
     let (mask, xor) = (MASK.to_ne_bytes().to_vec(), vec![0; 4]);
     Expression::Bits { register: Register::FIRST, mask, xor }
 }
@@ -318,7 +318,7 @@ fn with_number(number: u16) -> Expression {
     Expression::Bits { register: Register::FIRST, mask, xor }
 }
 
-fn marked_by(number: u16) -> Vec<Expression> {
+pub(super) fn marked_by(number: u16) -> Vec<Expression> {
     vec![
         Expression::Meta { fact: Meta::Mark, into: Register::FIRST },
         with_number(number),
@@ -334,7 +334,7 @@ fn tracked_by(number: u16) -> Vec<Expression> {
     ]
 }
 
-fn source(is_ipv4: bool) -> Vec<Expression> {
+pub(super) fn source(is_ipv4: bool) -> Vec<Expression> {
     let (number, offset, length) = if is_ipv4 { (2, 12, 4) } else { (10, 8, 16) };
     vec![
         Expression::Meta { fact: Meta::Family, into: Register::FIRST },
@@ -357,7 +357,7 @@ fn to_port(port: u16) -> Vec<Expression> {
     ]
 }
 
-fn bytes(address: IpAddr) -> Vec<u8> {
+pub(super) fn bytes(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(address) => address.octets().to_vec(),
         IpAddr::V6(address) => address.octets().to_vec(),

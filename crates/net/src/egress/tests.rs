@@ -6,20 +6,25 @@ use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use kernel::netns::Namespace;
+use objects::Id;
 use objects::kinds::{EgressFailure, SessionAffinity};
+use parking_lot::Mutex;
+use stallproof::{Snapshot, Tasks};
 use testkit::requires;
 
 use super::*;
-use crate::Attachment;
-use crate::datapath::Datapath;
+use crate::datapath::{Datapath, PodPolicies};
 use crate::node::Node;
 use crate::overlay::DeviceSettings;
-use crate::tests::pods::{pod, two_nodes};
+use crate::tests::pods::{pod, reaches, two_nodes};
 use crate::wiring::Wiring;
+use crate::{Attachment, Pod};
 
 const WAIT: Duration = Duration::from_secs(20);
 const WORLD: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
@@ -200,7 +205,7 @@ fn connect(from: &Namespace, to: &str) -> (TcpStream, IpAddr) {
     dial(from, to, WAIT).unwrap()
 }
 
-fn seen(from: &Namespace, to: &str) -> IpAddr {
+fn seen_by(from: &Namespace, to: &str) -> IpAddr {
     connect(from, to).1
 }
 
@@ -236,7 +241,7 @@ fn connections_leave_with_a_replicas_address_in_both_families_and_come_back() {
     };
     let own: BTreeSet<IpAddr> = world.client.0.addresses().collect();
     for to in WORLD {
-        assert!(own.contains(&seen(&world.client.1, to)), "before it chose");
+        assert!(own.contains(&seen_by(&world.client.1, to)), "before it chose");
     }
     let before = links(&world);
     world.apply();
@@ -248,14 +253,14 @@ fn connections_leave_with_a_replicas_address_in_both_families_and_come_back() {
         // More than fits in one packet of any network on the way, as Coil's tests send it.
         echo(&mut connection, 1 << 20).unwrap();
         for _ in 0..20 {
-            through.insert(seen(&world.client.1, to));
+            through.insert(seen_by(&world.client.1, to));
         }
     }
     // All by one replica: one address of each family.
     assert_eq!(through.len(), 2, "{through:?}");
     // Who chose nothing goes as ever; pods are reached as ever.
     let other = &world.other;
-    assert!(other.0.addresses().any(|own| own == seen(&other.1, WORLD[0])));
+    assert!(other.0.addresses().any(|own| own == seen_by(&other.1, WORLD[0])));
     let listener = other.1.run_in(|| TcpListener::bind(("0.0.0.0", 80))).unwrap().unwrap();
     let to = SocketAddr::from((other.0.ipv4.unwrap(), 80));
     let direct = world.client.1.run_in(|| TcpStream::connect_timeout(&to, WAIT)).unwrap();
@@ -269,7 +274,7 @@ fn connections_leave_with_a_replicas_address_in_both_families_and_come_back() {
     world.inputs.egresses.clear();
     let program = world.apply();
     assert!(program.is_empty());
-    assert!(own.contains(&seen(&world.client.1, WORLD[0])));
+    assert!(own.contains(&seen_by(&world.client.1, WORLD[0])));
 }
 
 #[test]
@@ -309,7 +314,7 @@ fn a_replica_that_drains_keeps_its_connections_and_one_that_dies_ends_only_its_o
     world.egress().replicas[1].draining = true;
     world.apply();
     for _ in 0..20 {
-        assert!(!by_second(&seen(&world.client.1, WORLD[0])));
+        assert!(!by_second(&seen_by(&world.client.1, WORLD[0])));
     }
     for (connection, _) in &mut connections {
         echo(connection, 100).unwrap();
@@ -427,7 +432,7 @@ fn without_a_replica_packets_are_dropped_or_leave_as_the_egress_says_and_nobody_
     assert!(is_cut_off(&world.client.1, WORLD[0]));
     world.egress().failure = EgressFailure::Direct;
     world.apply();
-    assert_eq!(seen(&world.client.1, WORLD[0]), world.client.0.ipv4.unwrap());
+    assert_eq!(seen_by(&world.client.1, WORLD[0]), world.client.0.ipv4.unwrap());
     // One that is for others drops, whatever it says of failures.
     world.egress().namespaces = Some(vec!["bank".to_owned()]);
     world.apply();
@@ -436,4 +441,246 @@ fn without_a_replica_packets_are_dropped_or_leave_as_the_egress_says_and_nobody_
     world.table = world.node().namespace().run_in(EgressTable::open).unwrap().unwrap();
     assert!(remove(world.node()).unwrap());
     assert!(!remove(world.node()).unwrap());
+}
+
+/// What a pod's first packets do: they are sent from before it has an address until `stop`.
+fn send_from_the_first_moment(inside: &Namespace, stop: Arc<AtomicBool>) -> thread::JoinHandle<()> {
+    let socket = inside.run_in(|| UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
+    thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            // Before there is a route it fails.
+            let _ = socket.send_to(b"?", (WORLD[0], 53));
+            thread::sleep(Duration::from_micros(200));
+        }
+    })
+}
+
+/// Notes by which addresses datagrams come.
+fn note_senders(outside: &Namespace) -> Arc<Mutex<BTreeSet<IpAddr>>> {
+    let server = outside.run_in(|| UdpSocket::bind((WORLD[0], 53))).unwrap().unwrap();
+    let seen = Arc::new(Mutex::new(BTreeSet::new()));
+    let noted = Arc::clone(&seen);
+    thread::spawn(move || {
+        while let Ok((_, from)) = server.recv_from(&mut [0; 8]) {
+            noted.lock().insert(from.ip());
+        }
+    });
+    seen
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + WAIT;
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+impl World {
+    /// Pods that are made from now on are held until their choice is known. There is no client yet.
+    fn with_hold(mut self, longest: Duration) -> (Self, EgressHold, Snapshot<Choices>) {
+        let choices = Snapshot::<Choices>::default();
+        let hold = EgressHold::new(self.node().clone(), choices.clone()).for_at_most(longest);
+        self.clients = self.clients.with_policies([Arc::new(hold.clone()) as Arc<dyn PodPolicies>]);
+        self.inputs.clients.clear();
+        self.let_go(&hold);
+        (self, hold, choices)
+    }
+
+    /// What the reconciler does with what it knows.
+    fn let_go(&mut self, hold: &EgressHold) {
+        let program = self.apply();
+        let clients = self.inputs.clients.clone();
+        let is_known = |it: &Attachment| {
+            let pod = it.pod.as_ref().unwrap();
+            clients.iter().any(|client| client.pod == pod.name)
+        };
+        let inside = || {
+            hold.ensure(program.holds()).unwrap();
+            hold.let_go(is_known).unwrap();
+        };
+        self.node().namespace().run_in(inside).unwrap();
+    }
+}
+
+fn named(number: u8, name: &str) -> (Attachment, Namespace) {
+    let (mut attachment, inside) = pod(1, number);
+    let uid = Some(format!("uid-{name}"));
+    attachment.pod = Some(Pod { namespace: "shop".to_owned(), name: name.to_owned(), uid });
+    (attachment, inside)
+}
+
+fn chose(uid: &str, egresses: &[&str]) -> PodChoice {
+    let egresses = egresses.iter().map(|it| (*it).to_owned()).collect();
+    PodChoice { uid: uid.to_owned(), egresses }
+}
+
+#[test]
+fn a_new_pod_never_leaves_beside_its_egress_and_one_that_chose_none_is_not_held_up() {
+    requires!(netns, nft);
+    let world = World::new().with_egress(SessionAffinity::ClientIp);
+    let (mut world, hold, choices) = world.with_hold(Duration::from_secs(60));
+    let seen = note_senders(&world.outside);
+    let (new, inside) = named(3, "new");
+    let stop = Arc::new(AtomicBool::new(false));
+    let sending = send_from_the_first_moment(&inside, Arc::clone(&stop));
+    // A pod of that name was here before, and chose nothing: it is another.
+    choices.update(|all| all.set(Id::namespaced("shop", "new"), Some(chose("uid-old", &[]))));
+    world.clients.set_up(&new, &inside, &()).unwrap();
+    assert_eq!(hold.held().len(), 1);
+    // Pods and its node are reached meanwhile, and what comes from the world is answered.
+    assert!(reaches(&inside, world.other.0.ipv4.unwrap()));
+    assert!(reaches(&inside, [10, 0, 0, 1]));
+    assert!(reaches(&world.outside, new.ipv4.unwrap()));
+    assert!(is_cut_off(&inside, WORLD[0]) && is_cut_off(&inside, WORLD[1]));
+    assert_eq!(*seen.lock(), BTreeSet::new());
+    // It is known what it chose.
+    let mut client = world.choose(&new);
+    client.pod = "new".to_owned();
+    world.inputs.clients.push(client);
+    world.let_go(&hold);
+    assert!(hold.held().is_empty());
+    until("it leaves", || !seen.lock().is_empty());
+    let replicas = world.all_replicas();
+    assert!(replicas.contains(&seen_by(&inside, WORLD[0])));
+    stop.store(true, Ordering::Relaxed);
+    sending.join().unwrap();
+    assert!(seen.lock().is_subset(&replicas), "{seen:?}");
+
+    // One that is known to have chosen nothing leaves at once.
+    let (plain, inside) = named(4, "plain");
+    choices.update(|all| all.set(Id::namespaced("shop", "plain"), Some(chose("uid-plain", &[]))));
+    world.clients.set_up(&plain, &inside, &()).unwrap();
+    assert!(hold.held().is_empty());
+    assert_eq!(seen_by(&inside, WORLD[0]), plain.ipv4.unwrap());
+
+    // Somebody flushes everything, and a pod comes: it is held all the same.
+    let flush = || Command::new("nft").args(["delete", "table", "inet", HOLD_TABLE]).status();
+    assert!(world.node().namespace().run_in(flush).unwrap().unwrap().success());
+    let (third, inside) = named(5, "third");
+    world.clients.set_up(&third, &inside, &()).unwrap();
+    assert!(is_cut_off(&inside, WORLD[0]));
+    // Without egresses nobody is.
+    world.inputs.egresses.clear();
+    world.inputs.clients.clear();
+    world.let_go(&hold);
+    assert_eq!(seen_by(&inside, WORLD[0]), third.ipv4.unwrap());
+}
+
+#[test]
+fn nobody_is_held_for_longer_than_a_moment() {
+    requires!(netns, nft);
+    let world = World::new().with_egress(SessionAffinity::ClientIp);
+    let (mut world, hold, _choices) = world.with_hold(Duration::from_millis(1500));
+    let (new, inside) = named(3, "new");
+    world.clients.set_up(&new, &inside, &()).unwrap();
+    assert!(is_cut_off(&inside, WORLD[0]));
+    // By the kernel's clock alone: no agent does anything.
+    assert_eq!(seen_by(&inside, WORLD[0]), new.ipv4.unwrap());
+    until("it is forgotten", || hold.held().is_empty());
+    world.let_go(&hold);
+}
+
+/// Asks replicas from a node as its agent does, until the tasks stop.
+fn ask_replicas(
+    node: &Node,
+    replicas: BTreeSet<IpAddr>,
+    tasks: &Tasks,
+) -> Snapshot<BTreeSet<IpAddr>> {
+    let (silent, stop, node) = (Snapshot::default(), tasks.stopping(), node.clone());
+    let told = silent.clone();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asking = || runtime.block_on(health::follow(Snapshot::new(replicas), told, stop));
+        node.namespace().run_in(asking).unwrap();
+    });
+    silent
+}
+
+#[test]
+fn a_replica_that_falls_silent_under_load_is_left_and_connections_of_others_stay() {
+    requires!(netns, nft);
+    let mut world = World::new().with_egress(SessionAffinity::None);
+    world.apply();
+    let mut connections: Vec<_> = (0..40).map(|_| connect(&world.client.1, WORLD[0])).collect();
+    let second = world.replica(1);
+    let split = connections.iter().filter(|(_, from)| second.contains(from)).count();
+    let tasks = Tasks::new("asking");
+    let silent = ask_replicas(world.node(), world.all_replicas(), &tasks);
+    // New connections all the while: when each began, and by which replica it went.
+    let done = Arc::new(AtomicBool::new(false));
+    let made = Arc::new(Mutex::new(Vec::<(Instant, Option<IpAddr>)>::new()));
+    let load: Vec<_> = (0..4)
+        .map(|_| {
+            let client = Namespace::open(&world.client.0.netns).unwrap();
+            let (done, made) = (Arc::clone(&done), Arc::clone(&made));
+            thread::spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    let began = Instant::now();
+                    let by = dial(&client, WORLD[0], Duration::from_millis(200)).ok();
+                    made.lock().push((began, by.map(|(_, from)| from)));
+                    thread::sleep(Duration::from_millis(5));
+                }
+            })
+        })
+        .collect();
+
+    // One that has not been heard yet is not called silent: until it is, it is cut off and heard again.
+    let on_b = world._egress_node.node().namespace();
+    let address = second.iter().find(|it| it.is_ipv4()).unwrap();
+    let rules = format!(
+        "table inet planted {{ chain forward {{ type filter hook forward priority -200; \
+         ip saddr {address} drop; ip daddr {address} drop; }}; }}"
+    );
+    let nft = |args: &[&str]| {
+        let run = || Command::new("nft").args(args).status();
+        assert!(on_b.run_in(run).unwrap().unwrap().success());
+    };
+    let end = Instant::now() + WAIT;
+    let cut = 'cut: loop {
+        nft(&[&rules]);
+        let cut = Instant::now();
+        while cut.elapsed() < Duration::from_secs(3) {
+            if silent.read(|it| it.contains(address)) {
+                break 'cut cut;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        nft(&["delete", "table", "inet", "planted"]);
+        assert!(Instant::now() < end, "it is never found silent");
+    };
+    let found = cut.elapsed();
+    world.inputs.silent = (*silent.load()).clone();
+    world.apply();
+    let moved = cut.elapsed();
+    let (mut kept, mut ended) = (0, 0);
+    for (connection, from) in &mut connections {
+        match echo(connection, 100) {
+            Ok(()) => kept += 1,
+            Err(error) => {
+                assert!(second.contains(from), "{error}: its replica answers");
+                ended += 1;
+            }
+        }
+    }
+    assert_eq!((kept, ended), (40 - split, split));
+    let since = Instant::now();
+    until("new connections go on", || {
+        made.lock().iter().filter(|(began, by)| *began > since && by.is_some()).count() > 20
+    });
+    done.store(true, Ordering::Relaxed);
+    load.into_iter().for_each(|it| it.join().unwrap());
+    let made = made.lock();
+    let failed: Vec<_> = made.iter().filter(|it| it.1.is_none() && it.0 > cut).collect();
+    let last = failed.iter().map(|it| it.0.duration_since(cut)).max().unwrap_or_default();
+    println!(
+        "found silent after {found:?}, moved after {moved:?}; of 40 connections {kept} kept, {ended} \
+         ended; {} new ones failed, the last of them begun after {last:?}",
+        failed.len()
+    );
+    let after = cut + moved;
+    assert!(
+        made.iter().all(|(began, by)| *began < after || by.is_none_or(|it| !second.contains(&it)))
+    );
+    tasks.stop("over");
 }

@@ -12,9 +12,9 @@ use kernel::netns::Namespace;
 use super::gateway_of;
 
 /// The discard port: nobody listens there.
-const UNUSED: u16 = 9;
+pub(super) const UNUSED: u16 = 9;
 /// How often it is asked: a packet may be lost.
-const TIMES: u32 = 3;
+pub(super) const TIMES: u32 = 3;
 /// How many nodes are asked at the same time.
 const AT_ONCE: usize = 128;
 
@@ -88,7 +88,7 @@ fn ask(
     Ok(waiting.into_iter().map(|(node, _)| node.clone()).collect())
 }
 
-fn socket(at: SocketAddr) -> io::Result<UdpSocket> {
+pub(super) fn socket(at: SocketAddr) -> io::Result<UdpSocket> {
     let any: IpAddr = match at {
         SocketAddr::V4(_) => [0; 4].into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -100,7 +100,7 @@ fn socket(at: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-fn refused(socket: &UdpSocket) -> bool {
+pub(super) fn refused(socket: &UdpSocket) -> bool {
     let answered = socket.recv(&mut [0]);
     answered.map_or_else(|error| error.kind() == io::ErrorKind::ConnectionRefused, |_| true)
 }

@@ -152,6 +152,10 @@ impl World {
     }
 
     fn install(&self, blocks: &[RoutedBlock]) -> Vec<RouteReport> {
+        self.install_on(&NAMES, blocks)
+    }
+
+    fn install_on(&self, names: &[&str], blocks: &[RoutedBlock]) -> Vec<RouteReport> {
         let nets = ["10.1.0.0/24", "10.2.0.0/24", "10.3.0.0/24", "fd00:1::/120"];
         let inputs = |node: &str| RouteInputs {
             node: node.to_owned(),
@@ -161,7 +165,7 @@ impl World {
             device: DeviceSettings { port: PORT, mtu: self.mtu },
             complete: true,
         };
-        let nodes = self.nodes.iter().zip(NAMES);
+        let nodes = self.nodes.iter().zip(NAMES).filter(|(_, name)| names.contains(name));
         nodes.map(|(wiring, name)| routes::apply(wiring.node(), &inputs(name)).unwrap()).collect()
     }
 
@@ -280,8 +284,17 @@ fn pods_on_two_networks_reach_each_other_past_a_router_that_drops_their_addresse
     carries_tcp(in_a, in_c, on_c.ipv4.unwrap().into());
     carries_tcp(in_c, in_b, on_b.ipv6.unwrap().into());
     carries_udp(in_a, in_c, on_c.ipv4.unwrap());
-    // Nodes reach pods of other nodes, and pods other nodes: kubelets, API servers and host networks.
+    // While agents disagree, what comes by the tunnel and is answered beside it arrives.
+    world.install_on(&["a"], &world.blocks(Overlay::Vxlan, 2));
+    assert!(reaches_pod(in_a, on_b));
+    world.install(&blocks);
+    // Nodes reach pods of other nodes, and pods other nodes: kubelets, API servers and host networks. Also
+    // where a node wants packets to come by the link that answers go by, as distributions have it.
     let [a, _, c] = &world.nodes;
+    for wiring in &world.nodes {
+        let strict = || fs::write("/proc/sys/net/ipv4/conf/all/rp_filter", "1");
+        wiring.node().namespace().run_in(strict).unwrap().unwrap();
+    }
     assert!(reaches(a.node().namespace(), on_c.ipv4.unwrap()));
     assert!(reaches(c.node().namespace(), on_b.ipv4.unwrap()));
     assert!(reaches(in_a, [10, 0, 1, 1]));
@@ -347,4 +360,40 @@ fn tunnels_go_over_ipv6_where_nodes_have_nothing_else() {
     assert!(reaches_pod(in_a, on_c), "also pods with IPv4");
     assert!(reaches_pod(in_c, on_a));
     carries_tcp(in_b, in_c, on_c.ipv4.unwrap().into());
+}
+
+#[test]
+fn the_way_to_a_node_is_looked_at_with_packets_of_every_size() {
+    requires!(netns, nft);
+    let world = World::new(2);
+    let blocks = world.blocks(Overlay::Auto, 2);
+    world.install(&blocks);
+    let ways = |to: usize| {
+        let node = world.nodes[0].node();
+        let device = routes::device(node).unwrap();
+        let underlay = node.netlink(|netlink| Underlay::read(netlink, device)).unwrap();
+        let settings = DeviceSettings { port: PORT, mtu: world.mtu };
+        let wait = Duration::from_millis(900);
+        let inputs = PathInputs { underlay: &underlay, device: settings, direct_mtu: 1500, wait };
+        look(node.namespace(), inputs, &blocks[to..=to]).unwrap()
+    };
+    let [v4, v6] = <[NodePath; 2]>::try_from(ways(1)).unwrap();
+    assert_eq!((v4.path, v4.at, v4.carries), ("direct", [10, 0, 0, 2].into(), Some(1500)));
+    assert_eq!((v6.family, v6.at.is_ipv6(), v6.carries), ("ipv6", true, Some(1500)));
+    let by_tunnel = |ways: Vec<NodePath>| ways.into_iter().find(|it| it.family == "ipv4").unwrap();
+    let whole = by_tunnel(ways(2));
+    assert_eq!((whole.path, whole.at, whole.port), ("vxlan", [10, 0, 1, 1].into(), Some(PORT)));
+    assert_eq!((whole.mtu, whole.carries, whole.fault), (1450, Some(1450), None));
+    assert!(whole.milliseconds.is_some());
+
+    // Something between the nodes swallows large packets.
+    nft(&world.router, &["add rule inet filter forward meta length > 1400 drop"]);
+    let narrow = by_tunnel(ways(2));
+    assert_eq!(narrow.carries, Some(1330), "{narrow:?}");
+    assert!(narrow.fault.unwrap().contains("set net.mtu to 1330"));
+    // And then all of the tunnel's.
+    nft(&world.router, &["add rule inet filter forward udp dport 4789 drop"]);
+    let blocked = by_tunnel(ways(2));
+    assert_eq!(blocked.carries, None);
+    assert!(blocked.fault.as_ref().unwrap().contains("UDP port 4789 is blocked"), "{blocked:?}");
 }

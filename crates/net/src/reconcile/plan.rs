@@ -97,7 +97,7 @@ fn is_whole(
     neighbours: &HashSet<&Neighbour>,
     routes: &HashSet<&Route>,
 ) -> bool {
-    let names = InterfaceNames::of(&attachment.key);
+    let names = InterfaceNames::of_attachment(attachment);
     let wanted = host_side(attachment, &names, link.index);
     link.up
         && wanted.iter().all(|wanted| match wanted {

@@ -55,6 +55,7 @@ impl Bench {
         let (mut record, namespace) = pods::pod(1, 1);
         record.key = AttachmentKey { container: container.to_owned(), ..record.key };
         let wanted = AssignRequest {
+            fixed: Default::default(),
             host_interface: host_interface(&record.key),
             key: record.key,
             network: record.network,
@@ -225,7 +226,14 @@ async fn while_requests_are_served_none_is_harmed() {
             let network = "pods".to_owned();
             let netns =
                 format!("/proc/{}/fd/{}", std::process::id(), namespace.as_fd().as_raw_fd());
-            let add = AddRequest { key: key.clone(), network, netns, pod: None, pool: None };
+            let add = AddRequest {
+                key: key.clone(),
+                network,
+                netns,
+                pod: None,
+                pool: None,
+                fixed: Default::default(),
+            };
             let added = serve(Operation::Add(add), &namespace).await;
             assert!(matches!(added, Reply::Added(_)), "{added:?}");
             let record = bench.addresses.view().attachment(&key).cloned().unwrap();

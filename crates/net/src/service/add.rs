@@ -25,7 +25,7 @@ impl<D: Datapath> CniService<D> {
             let namespace = self.hold(descriptor)?;
             let pod = add.pod.as_ref().map(ToString::to_string);
             let pool = self.pool(&add, deadline).await?;
-            let AddRequest { key, network, netns, pod: named, .. } = add;
+            let AddRequest { key, network, netns, pod: named, fixed, .. } = add;
             let (host_interface, id) = (host_interface(&key), self.0.datapath.id(&namespace));
             let wanted = AssignRequest {
                 key,
@@ -35,6 +35,7 @@ impl<D: Datapath> CniService<D> {
                 namespace: id,
                 netns,
                 host_interface,
+                fixed,
             };
             self.wait_for_old_links(&call).await?;
             let attached = Box::pin(self.attach(wanted, namespace, &call));
@@ -84,12 +85,13 @@ impl<D: Datapath> CniService<D> {
         let answer = Arc::new(OnceLock::new());
         let set_up = {
             let (pool, answer) = (wanted.pool.clone(), Arc::clone(&answer));
+            let mac = wanted.fixed.mac;
             move |key: &AttachmentKey, datapath: &D, steps: &StepTracker| {
                 let assigned = || {
                     let _ = told.recv();
                     answer.get().cloned()
                 };
-                let coming = Coming { key, pool: &pool, assigned: &assigned };
+                let coming = Coming { key, pool: &pool, mac, assigned: &assigned };
                 datapath.set_up_when(&coming, &namespace, steps)
             }
         };

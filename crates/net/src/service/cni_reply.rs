@@ -51,9 +51,11 @@ impl RequestError {
         match self {
             Self::NamespaceMissing | Self::NotForARuntime => Code::Io,
             Self::NotANamespace(_) => Code::InvalidEnvironment,
-            Self::Assign(AssignError::NoPool { .. } | AssignError::Exhausted { .. }) => {
-                Code::NoAddress
-            }
+            Self::Assign(
+                AssignError::NoPool { .. }
+                | AssignError::Exhausted { .. }
+                | AssignError::Fixed { .. },
+            ) => Code::NoAddress,
             Self::Assign(AssignError::Journal { .. }) => Code::Record,
             Self::Wiring(_) | Self::Thread(_) | Self::StaleLeft(_) => Code::Wiring,
             Self::UnknownAttachment(_) => Code::UnknownContainer,

@@ -183,6 +183,7 @@ impl Bench {
             netns: "/run/netns/x".to_owned(),
             pod: Some(pod),
             pool: None,
+            fixed: Default::default(),
         });
         let added = self.ask(add, wait_ms).await?.expect("an ADD says what it made");
         match added.ips[0].address.address {

@@ -80,6 +80,7 @@ pub(crate) fn pod(net: u8, number: u8) -> (Attachment, Namespace) {
     let key =
         AttachmentKey { container: format!("container-{net}-{number}"), ifname: "eth0".to_owned() };
     let attachment = Attachment {
+        mac: None,
         network: "pods".to_owned(),
         pod: None,
         pool: "default".to_owned(),

@@ -368,7 +368,7 @@ fn policies_decide_about_a_pod_before_it_is_routed_and_until_it_no_longer_is() {
         let wiring = pods::node();
         let node = wiring.node().clone();
         let recorder = Arc::new(Recorder { node, refuses, heard: Default::default() });
-        let wiring = wiring.with_policies(Some(recorder.clone()));
+        let wiring = wiring.with_policies([recorder.clone() as Arc<dyn PodPolicies>]);
         let (a, inside) = pod(1, 1);
         let made = wiring.set_up(&a, &inside, &());
         if refuses {
@@ -397,7 +397,7 @@ fn without_an_address_nothing_is_left_of_the_pair() {
         assert_eq!((links.len(), routes), (1, Vec::new()), "the pair is there before its address");
         None
     };
-    let coming = Coming { key: &attachment.key, pool: "default", assigned: &there };
+    let coming = Coming { key: &attachment.key, pool: "default", mac: None, assigned: &there };
     let error = wiring.set_up_when(&coming, &inside, &()).unwrap_err();
     assert!(matches!(error.cause, Cause::NoAddress), "{error:?}");
     assert_no_trace(&wiring);

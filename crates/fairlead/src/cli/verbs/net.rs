@@ -1,3 +1,4 @@
+mod between;
 mod install;
 mod show;
 mod uninstall;
@@ -49,6 +50,9 @@ enum Verb {
     ///   fairlead net addresses -o json | jq '.[] | select(.pod.namespace == "shop")'
     #[command(verbatim_doc_comment)]
     Addresses(AgentFlags),
+    /// Show egresses, who uses them, and what they wait for
+    #[command(subcommand)]
+    Egress(EgressVerb),
     /// Verify this node: interfaces, addresses and routes against what is recorded
     ///
     /// Changes nothing; the agent repairs what it finds by itself, a little later. Exit codes: 0 all
@@ -57,8 +61,21 @@ enum Verb {
     /// Examples:
     ///   fairlead net check
     ///   fairlead net check -o json
+    ///   fairlead net check --towards node-b           the way from this node to node-b, with real packets
+    ///   fairlead net check --between node-a node-b    both ways, asked through the cluster's agents
     #[command(verbatim_doc_comment)]
-    Check(AgentFlags),
+    Check(between::Check),
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum EgressVerb {
+    /// List egresses with their replicas and clients, as this node's agent sees them
+    ///
+    /// Examples:
+    ///   fairlead net egress list
+    ///   fairlead net egress list -o json | jq '.[] | select(.waits != [])'
+    #[command(verbatim_doc_comment)]
+    List(AgentFlags),
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
@@ -68,6 +85,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Verb::Pools(agent) => show::pools(agent),
         Verb::Blocks { here, agent } => show::blocks(agent, *here),
         Verb::Addresses(agent) => show::addresses(agent),
-        Verb::Check(agent) => show::check(agent),
+        Verb::Egress(EgressVerb::List(agent)) => show::egresses(agent),
+        Verb::Check(args) => between::check(args),
     }
 }

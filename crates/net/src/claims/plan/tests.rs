@@ -273,3 +273,105 @@ proptest! {
         prop_assert!(claimed == 0 || plan.give_back.is_empty());
     }
 }
+
+#[test]
+fn an_address_rests_under_churn_because_blocks_are_claimed_instead() {
+    let (pools, began) = (pools(), Instant::now());
+    let mut table = AddressTable::default();
+    let mut mine: Vec<Arc<AddressBlock>> = Vec::new();
+    let mut alive = std::collections::VecDeque::new();
+    let mut freed: BTreeMap<String, Instant> = BTreeMap::new();
+    // A pod comes and a pod goes every second for two minutes, beside three that stay a little.
+    for second in 0..120_u64 {
+        let now = began + Duration::from_secs(second);
+        let there = blocks(&mine);
+        let plan = plan(&ClaimInputs {
+            node: "me",
+            node_addresses: &["192.0.2.1".parse().unwrap()],
+            pools: &pools,
+            blocks: &there,
+            table: &table,
+            returned: &HashSet::new(),
+            idle: &BTreeSet::new(),
+            now,
+        });
+        let claimed: u32 = plan.claim.iter().filter(|it| &*it.0 == DEFAULT).map(|it| it.1).sum();
+        for _ in 0..claimed {
+            let new = block(DEFAULT, u32::try_from(mine.len()).unwrap(), "me", 0);
+            let network = new.spec.ipv4.unwrap().to_string();
+            table.apply(&Record::Adopted(adopted(&name_of(&*new), DEFAULT, &network))).unwrap();
+            mine.push(new);
+        }
+        let address = table.vacant(DEFAULT, now).unwrap().0.unwrap().to_string();
+        if let Some(since) = freed.get(&address) {
+            let rested = now.duration_since(*since).as_secs();
+            assert!(rested >= 30, "{address} was given again after {rested} s");
+        }
+        let new = attachment(&format!("pod-{second}"), DEFAULT, Some(&address));
+        table.apply(&Record::Assigned(Arc::clone(&new))).unwrap();
+        alive.push_back(new);
+        if alive.len() > 3 {
+            let old = table.released(&alive.pop_front().unwrap().key).unwrap();
+            table.rest(&old, now);
+            freed.insert(old.ipv4.unwrap().to_string(), now);
+        }
+    }
+    // As many as rest at a time, those that are used, and the spare ones.
+    assert!((9..=11).contains(&mine.len()), "{} blocks of four", mine.len());
+}
+
+#[test]
+fn the_block_of_an_address_that_a_pod_chose_is_claimed_or_it_is_said_why_not() {
+    let mut table = index(&[("default", 0, 0)]);
+    for address in ["10.0.0.21", "10.0.0.41", "10.9.0.1"] {
+        table.wanted.insert(address.parse().unwrap(), "default".into());
+    }
+    let all = blocks(&[block("default", 0, "me", 0), block("default", 10, "other", 0)]);
+    let plan = planned(&all, &table, &[], &[]);
+    let these: Vec<_> = plan.claim_these.iter().map(|(pool, index)| (&**pool, *index)).collect();
+    assert_eq!(these, [("default", 5)]);
+    let why: Vec<_> = plan.unobtainable.values().collect();
+    assert!(why[0].contains("block default-10, which is node other's"), "{why:?}");
+    assert!(why[1].contains("pool default has no address 10.9.0.1"), "{why:?}");
+    // A pool of single addresses keeps none that nobody chose.
+    let single: Pools = [
+        pool_object("default", 0, 2, &[("10.0.0.0/24", "")]),
+        pool_object("fixed", 1, 0, &[("10.2.0.0/24", "")]),
+    ]
+    .into_iter()
+    .collect();
+    let record = attachment("chosen", "fixed", Some("10.2.0.7"));
+    table = index(&[("default", 0, 0)]);
+    table.apply(&Record::Adopted(adopted("fixed-7", "fixed", "10.2.0.7/32"))).unwrap();
+    table.apply(&Record::Assigned(record)).unwrap();
+    let plan = super::plan(&ClaimInputs {
+        node: "me",
+        node_addresses: &[],
+        pools: &single,
+        blocks: &blocks(&[block("default", 0, "me", 0)]),
+        table: &table,
+        returned: &HashSet::new(),
+        idle: &BTreeSet::new(),
+        now: Instant::now(),
+    });
+    assert!(claims(&plan).is_empty(), "{plan:?}");
+}
+
+#[test]
+fn a_block_with_pods_of_another_plugin_is_kept_and_its_addresses_are_not_counted_on() {
+    let mine = [block("default", 0, "me", 0), block("default", 1, "me", 0)];
+    let mut table = index(&[("default", 0, 0), ("default", 1, 0)]);
+    let idle = ["default-0", "default-1"];
+    assert_eq!(planned(&blocks(&mine), &table, &idle, &[]).give_back.len(), 1);
+    let theirs = ["10.0.0.1", "10.0.0.2", "10.0.0.5"];
+    table.foreign.extend(theirs.map(|it| it.parse::<IpAddr>().unwrap()));
+    let kept = planned(&blocks(&mine), &table, &idle, &[]);
+    assert_eq!((kept.give_back.len(), claims(&kept).len()), (0, 0));
+    table
+        .foreign
+        .extend(["10.0.0.3", "10.0.0.6", "10.0.0.7"].map(|it| it.parse::<IpAddr>().unwrap()));
+    let scarce = planned(&blocks(&mine), &table, &idle, &[]);
+    assert!(claims(&scarce).is_empty(), "two are left, half a block");
+    table.foreign.insert("10.0.0.4".parse().unwrap());
+    assert_eq!(claims(&planned(&blocks(&mine), &table, &idle, &[])), [("default", 1)]);
+}

@@ -10,6 +10,7 @@ use crate::{AttachmentKey, NamespaceId};
 fn attachment(n: u8) -> Arc<Attachment> {
     let key = AttachmentKey { container: format!("c{n}"), ifname: "eth0".to_owned() };
     Arc::new(Attachment {
+        mac: None,
         network: "pods".to_owned(),
         pod: None,
         pool: "default".to_owned(),

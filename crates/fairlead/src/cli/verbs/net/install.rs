@@ -122,6 +122,7 @@ pub(super) fn install(args: &Install) -> Verdict {
         ));
     }
     list.set_own(&socket, args.timeout);
+    list.take_choices();
     for chain in to_chain(args, there.is_none())? {
         list.chain(chain);
     }

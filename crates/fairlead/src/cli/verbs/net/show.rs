@@ -57,6 +57,19 @@ pub(super) fn addresses(agent: &AgentFlags) -> Verdict {
     })
 }
 
+pub(super) fn egresses(agent: &AgentFlags) -> Verdict {
+    let titles =
+        ["EGRESS", "REPLICAS", "READY", "CLIENTS", "HERE", "FAILURE", "DESTINATIONS", "WAITS"];
+    agent.print(&agent.ask(Show::Egresses)?, titles, |egress| {
+        let name = format!("{}/{}", field(egress, "namespace"), field(egress, "name"));
+        let columns =
+            ["replicas", "ready", "clients", "clientsHere", "failure", "destinations", "waits"];
+        let [replicas, ready, clients, here, failure, destinations, waits] =
+            fields(egress, columns);
+        [name.into(), replicas, ready, clients, here, failure, destinations, waits]
+    })
+}
+
 pub(super) fn check(agent: &AgentFlags) -> Verdict {
     let faults = agent.ask(Show::Faults)?;
     agent.output.print(&faults, || match faults.is_empty() {
@@ -70,7 +83,11 @@ pub(super) fn check(agent: &AgentFlags) -> Verdict {
 }
 
 impl AgentFlags {
-    fn ask(&self, what: Show) -> Result<Vec<Value>, Failure> {
+    pub(super) fn output(&self) -> Output {
+        self.output
+    }
+
+    pub(super) fn ask(&self, what: Show) -> Result<Vec<Value>, Failure> {
         let socket = load(&self.flags)?.config.net.socket;
         let deadline = Instant::now() + PATIENCE;
         let request = Request::within(deadline, Operation::Show(what));

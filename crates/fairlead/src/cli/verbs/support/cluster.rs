@@ -9,14 +9,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::AttachParams;
 use serde_json::{Map, Value, json};
-use tokio::io::AsyncReadExt;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::archive::{Archive, LARGEST_FILE};
 use super::local::document;
+use crate::cli::pod_command::run_in_pod;
 use crate::cli::runtime::block_on;
 use crate::output::Failure;
 
@@ -227,35 +226,13 @@ impl Cluster {
     async fn support_archive(&self, pod: &str, settings: Vec<String>) -> Result<Vec<u8>, String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let command = ["/usr/local/bin/fairlead", "support", "-f", "-"].map(str::to_owned);
-        let params = AttachParams::default().stdin(false).max_stdout_buf_size(1 << 20);
-        let failed = |e: &dyn std::error::Error| {
-            format!("`fairlead support` in it: {}", stallproof::sentence(e))
-        };
-        let running = pods.exec(pod, command.into_iter().chain(settings), &params).await;
-        let mut running = running.map_err(|e| failed(&e))?;
-        let mut packed = Vec::new();
-        let mut said = Vec::new();
-        let (stdout, stderr) = (running.stdout(), running.stderr());
-        // Both at once: a full pipe of one would hold up the other.
-        let out = async {
-            match stdout {
-                Some(out) => out.take(LARGEST_FILE as u64).read_to_end(&mut packed).await,
-                None => Ok(0),
-            }
-        };
-        let err = async {
-            match stderr {
-                Some(err) => err.take(4096).read_to_end(&mut said).await,
-                None => Ok(0),
-            }
-        };
-        let (out, _) = tokio::join!(out, err);
-        out.map_err(|e| failed(&e))?;
-        if packed.starts_with(b"\x1f\x8b") {
-            return Ok(packed);
+        let command = command.into_iter().chain(settings).collect();
+        let said = run_in_pod(&pods, pod, command, LARGEST_FILE as u64).await;
+        let said = said.map_err(|why| format!("`fairlead support` in it: {why}"))?;
+        if said.stdout.starts_with(b"\x1f\x8b") {
+            return Ok(said.stdout);
         }
-        let said = String::from_utf8_lossy(&said);
-        Err(format!("`fairlead support` in it gave no archive: {}", said.trim()))
+        Err(format!("`fairlead support` in it gave no archive: {}", said.stderr))
     }
 
     /// The items of a list, as many as are taken; none and a note if it cannot be had.

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use cni::spec::{Command, Configuration, DEFAULT_SOCKET, Version};
+use cni::spec::{ANNOTATIONS, Command, Configuration, DEFAULT_SOCKET, Version};
 use serde_json::{Map, Value, json};
 
 use super::PLUGIN;
@@ -18,6 +18,8 @@ pub(super) const NETWORK: &str = "fairlead";
 /// What runtimes that know no `cniVersions` are asked to speak: containerd 1.6 and later know it, and
 /// so do the plugins that distributions ship.
 const USUAL: Version = Version::V1_0_0;
+/// Addresses that are chosen beforehand, and the annotations by which pods choose them.
+const CAPABILITIES: [&str; 3] = ["ips", "mac", ANNOTATIONS];
 
 /// The plugins that the installer may chain by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -105,6 +107,16 @@ impl Conflist {
         }
         if let Some(timeout) = timeout {
             own.insert("timeout".to_owned(), timeout.into());
+        }
+    }
+
+    /// Has runtimes pass on what pods and their runtimes choose themselves, unless the administrator says no.
+    pub(super) fn take_choices(&mut self) {
+        let Some(own) = self.own_mut() else { return };
+        let capabilities = own.entry("capabilities").or_insert_with(|| json!({}));
+        let Some(capabilities) = capabilities.as_object_mut() else { return };
+        for capability in CAPABILITIES {
+            capabilities.entry(capability).or_insert_with(|| true.into());
         }
     }
 
