@@ -16,6 +16,7 @@ mod address_table;
 pub mod addresses;
 mod attachment;
 pub mod claims;
+pub mod coil;
 pub mod daemon;
 pub mod datapath;
 pub mod egress;

@@ -1,4 +1,5 @@
 mod between;
+mod import;
 mod install;
 mod show;
 mod uninstall;
@@ -23,6 +24,7 @@ pub(crate) struct Args {
 enum Verb {
     Install(install::Install),
     Uninstall(uninstall::Uninstall),
+    Import(import::Import),
     /// Show the address pools, and how full they are
     ///
     /// Examples:
@@ -82,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
     match &args.verb {
         Verb::Install(args) => install::install(args),
         Verb::Uninstall(args) => uninstall::uninstall(args),
+        Verb::Import(args) => import::import(args),
         Verb::Pools(agent) => show::pools(agent),
         Verb::Blocks { here, agent } => show::blocks(agent, *here),
         Verb::Addresses(agent) => show::addresses(agent),
