@@ -400,6 +400,11 @@ impl Cluster {
         self.outside.command(program)
     }
 
+    /// The network namespace that is beside the nodes, for who enters it.
+    pub fn outside_netns(&self) -> PathBuf {
+        self.outside.netns()
+    }
+
     /// The directory on this machine in which a node's `/etc`, `/opt` and `/var` are.
     pub fn disk(&self, node: u32) -> PathBuf {
         self.node(node).disk()

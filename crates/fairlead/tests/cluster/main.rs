@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod egress;
 mod load;
 mod policies;
 mod support;
@@ -81,7 +82,7 @@ impl Stage {
         let values = home.path().join("values.yaml");
         let text = format!(
             "image: {{repository: local/fairlead, tag: before, pullPolicy: Never}}\n\
-             net: {{pools: [{{name: default, blockSizeBits: 5, subnets: [{{ipv4: {POD_NETWORK}}}]}}]}}\n\
+             net: {{egress: true, pools: [{{name: default, blockSizeBits: 5, subnets: [{{ipv4: {POD_NETWORK}}}]}}]}}\n\
              admission: {{mode: protect, failurePolicy: fail}}\n"
         );
         fs::write(&values, text).unwrap();
@@ -183,6 +184,8 @@ fn kube_cluster_is_installed_used_upgraded_and_left_as_it_was() {
     it_is_checked_and_installed(&stage);
     used::pods_and_services_work(&stage);
     policies::network_policies_hold_between_pods(&stage);
+    egress::ways_between_nodes_are_looked_at(&stage);
+    egress::pods_leave_by_egresses(&stage);
     used::a_hundred_pods_start_while_an_agent_is_killed(&stage);
     used::a_rule_refuses_what_it_forbids(&stage);
     used::the_map_names_workloads(&stage);
