@@ -152,16 +152,37 @@ async fn on_kube_any_replica_tells_of_conversations_history_violations_and_queue
         assert!(code == 0 && out.contains("\"resourceLogs\""), "{out}{err}");
     }
 
-    // Who watches at the one that does not lead hears of a violation, and of the queue that waits for a
-    // receiver; the pod is put apart, as the rule says.
-    let heard = dir.path().join("heard");
-    let mut watching = follows.command(&["violations", "-w", "-o", "json"]);
-    let mut watching = watching.stdout(File::create(&heard).unwrap()).spawn().unwrap();
     let file = |name: &str, value: Value| {
         let path = dir.path().join(name);
         std::fs::write(&path, value.to_string()).unwrap();
         path.to_str().unwrap().to_owned()
     };
+    // What was learned is written down and compared by whichever replica is asked.
+    let learned = |it: &Value| {
+        let rules = it["rules"].as_array().cloned().unwrap_or_default();
+        rules.iter().any(|it| it["origin"] == "learned")
+    };
+    let rules = answer(&follows, "/guard/rules", learned).await;
+    let name = rules["rules"][0]["name"].as_str().unwrap().to_owned();
+    let (code, out, err) = follows.fairlead(&["rules", "promote", &name]);
+    assert!(code == 0 && out.contains(&name), "{out}{err}");
+    let (code, out, err) = follows.fairlead(&["rules", "delete", &name]);
+    assert_eq!(code, 0, "{out}{err}");
+    let export = file(
+        "export",
+        json!({"kind": "NvClusterSecurityRule", "metadata": {"name": "nobody"}, "spec": {
+            "target": {"selector": {"name": "containers"}}, "egress": [],
+            "ingress": [{"selector": {"name": "external"}, "applications": ["any"], "ports": "any",
+                         "action": "deny", "name": "nobody-from-outside", "priority": 0}]}}),
+    );
+    let (code, out, err) = follows.fairlead(&["guard", "import", &export, "--diff"]);
+    assert!(code == 1 && out.contains("nobody-from-outside"), "{code} {out}{err}");
+
+    // Who watches at the one that does not lead hears of a violation, and of the queue that waits for a
+    // receiver; the pod is put apart, as the rule says.
+    let heard = dir.path().join("heard");
+    let mut watching = follows.command(&["violations", "-w", "-o", "json"]);
+    let mut watching = watching.stdout(File::create(&heard).unwrap()).spawn().unwrap();
     let kind = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let nobody = json!({"webhook": {"url": "http://127.0.0.1:1/"}});
     let responses =

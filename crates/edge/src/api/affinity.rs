@@ -144,8 +144,19 @@ fn home(address: IpAddr) -> String {
 }
 
 /// What the seal of a client's address is of: this request, of this client, until then.
-fn claim(until: i64, client: IpAddr, request: &Request) -> String {
+fn claim<B>(until: i64, client: IpAddr, request: &http::Request<B>) -> String {
     format!("{until} {client} {} {}", request.method(), request.uri())
+}
+
+/// The header that tells another replica whom a request comes from; none while there is no key to seal with.
+pub(super) fn sealed_client<B>(
+    reach: &LeaderReach,
+    client: IpAddr,
+    request: &http::Request<B>,
+) -> Option<(HeaderName, HeaderValue)> {
+    let until = (Timestamp::now() + LASTS).as_millisecond();
+    let seal = reach.authority.seal(claim(until, client, request).as_bytes())?;
+    Some((CLIENT, HeaderValue::from_str(&format!("{until}.{seal}.{client}")).ok()?))
 }
 
 /// The replica that has the session of a request, if that is another one.
@@ -316,9 +327,7 @@ fn asked(reach: &LeaderReach, mut request: Request, upgrades: bool) -> Option<ht
     let host = host.or_else(|| HeaderValue::from_str(request.uri().authority()?.as_str()).ok())?;
     let path = request.uri().path_and_query()?.as_str().parse().ok()?;
     *request.uri_mut() = path;
-    let until = (Timestamp::now() + LASTS).as_millisecond();
-    let seal = reach.authority.seal(claim(until, client, &request).as_bytes())?;
-    let client = HeaderValue::from_str(&format!("{until}.{seal}.{client}")).ok()?;
+    let (name, client) = sealed_client(reach, client, &request)?;
     let (mut parts, body) = request.into_parts();
     parts.version = Version::HTTP_11;
     if !upgrades {
@@ -327,7 +336,7 @@ fn asked(reach: &LeaderReach, mut request: Request, upgrades: bool) -> Option<ht
         }
     }
     parts.headers.insert(header::HOST, host);
-    parts.headers.insert(CLIENT, client);
+    parts.headers.insert(name, client);
     let mut asked = http::Request::from_parts(parts, body);
     asked.extensions_mut().clear();
     Some(asked)

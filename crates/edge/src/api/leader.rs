@@ -1,13 +1,14 @@
-//! Reads that only the leader can answer (what agents report), from any replica: the others ask the
-//! leader on behalf of the caller, or at least say where it is.
+//! What only the leader can answer or do (what agents report, rules that were learned from it), from any
+//! replica: the others ask the leader on behalf of the caller, or at least say where it is.
 //!
 //! ```text
 //! client ──► follower's pipeline (who is it?) ──► pass ──► leader's pipeline (a replica says who it is) ──► handler
 //! ```
 //!
 //! Contract:
-//! - Reads alone, and one hop: a request that came with a pass goes no further. A stream of a replica that
-//!   does not lead asks the leader again and again ([`LeaderPoll`]).
+//! - One hop: a request that came with a pass goes no further. A stream of a replica that does not lead asks
+//!   the leader again and again ([`LeaderPoll`]).
+//! - Of what changes something the leader writes the audit, with the address that the caller came from.
 //! - A pass names the user, this very request and a time some seconds ahead, under a key that only replicas
 //!   have. The leader decides by the user's permissions, as it knows them.
 //! - The leader has to show a certificate of the API's authority before it is told anything.
@@ -22,7 +23,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Uri, header};
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -37,7 +38,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::{Api, BASE, ErrorCode, Problem};
+use super::{Api, BASE, ErrorCode, Problem, affinity};
+use crate::serve::Peer;
 use crate::tls;
 
 /// The header with the pass.
@@ -48,6 +50,8 @@ const LASTS: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(3);
 /// No list of conversations is larger.
 pub(super) const LARGEST: usize = 64 << 20;
+/// Headers of a request that are passed on.
+const ASKED: [header::HeaderName; 2] = [header::ACCEPT, header::CONTENT_TYPE];
 /// Headers of an answer that are passed on.
 const KEPT: [header::HeaderName; 2] = [header::CONTENT_TYPE, header::RETRY_AFTER];
 /// When to ask again for a leader.
@@ -178,16 +182,17 @@ pub(crate) struct LeaderRequest {
     address: SocketAddr,
     bundle: String,
     reach: LeaderReach,
-    request: http::Request<Empty<Bytes>>,
+    request: http::Request<Full<Bytes>>,
 }
 
-/// The request to send to the leader; none where this replica has to answer, with a refusal if need be.
+/// The request to send to the leader, still without a body; none where this replica has to answer, with a
+/// refusal if need be.
 pub(crate) fn request(api: &Api, who: &Identity, request: &Request) -> Option<LeaderRequest> {
     let leads = api.traffic.as_ref()?.active.ingest().is_some();
     let wants_stream = request.headers().get(header::ACCEPT).is_some_and(|accept| {
         accept.as_bytes().windows(17).any(|part| part.eq_ignore_ascii_case(b"text/event-stream"))
     });
-    if leads || has_pass(request.headers()) || wants_stream || request.method() != Method::GET {
+    if leads || has_pass(request.headers()) || wants_stream {
         return None;
     }
     let route = api.leader.as_ref()?;
@@ -248,6 +253,12 @@ impl LeaderPoll {
 }
 
 impl LeaderRequest {
+    /// The same with what was sent along.
+    pub(crate) fn with_body(mut self, body: Bytes) -> Self {
+        *self.request.body_mut() = Full::new(body);
+        self
+    }
+
     /// The leader's answer, whatever it is.
     pub(crate) async fn ask(self, tasks: &Tasks, deadline: Deadline) -> Result<Response, Problem> {
         let Self { other, address, bundle, reach, request } = self;
@@ -274,10 +285,16 @@ impl LeaderReach {
         who: &str,
         request: &Request,
         host: SocketAddr,
-    ) -> Option<http::Request<Empty<Bytes>>> {
-        let mut asked = self.question(who, request.uri(), host)?;
-        if let Some(accept) = request.headers().get(header::ACCEPT) {
-            asked.headers_mut().insert(header::ACCEPT, accept.clone());
+    ) -> Option<http::Request<Full<Bytes>>> {
+        let mut asked = self.posed(who, request.method(), request.uri(), host)?;
+        for name in ASKED {
+            if let Some(value) = request.headers().get(&name) {
+                asked.headers_mut().insert(name, value.clone());
+            }
+        }
+        if let Some(Peer(client)) = request.extensions().get::<Peer>() {
+            let (name, value) = affinity::sealed_client(self, client.ip(), &asked)?;
+            asked.headers_mut().insert(name, value);
         }
         Some(asked)
     }
@@ -289,13 +306,23 @@ impl LeaderReach {
         who: &str,
         uri: &Uri,
         host: SocketAddr,
-    ) -> Option<http::Request<Empty<Bytes>>> {
+    ) -> Option<http::Request<Full<Bytes>>> {
+        self.posed(who, &Method::GET, uri, host)
+    }
+
+    fn posed(
+        &self,
+        who: &str,
+        method: &Method,
+        uri: &Uri,
+        host: SocketAddr,
+    ) -> Option<http::Request<Full<Bytes>>> {
         let until = (Timestamp::now() + LASTS).as_millisecond();
-        let text = PassClaims { until, user: who, method: &Method::GET, uri };
+        let text = PassClaims { until, user: who, method, uri };
         let seal = self.authority.seal(text.written().as_bytes())?;
         let pass = HeaderValue::from_str(&format!("{until}.{seal}.{who}")).ok()?;
-        let asked = http::Request::get(format!("{BASE}{}", within(uri)));
-        asked.header(header::HOST, host.to_string()).header(PASS, pass).body(Empty::new()).ok()
+        let asked = http::Request::builder().method(method).uri(format!("{BASE}{}", within(uri)));
+        asked.header(header::HOST, host.to_string()).header(PASS, pass).body(Full::default()).ok()
     }
 
     /// A connection to the replica at `address`, which has to show a certificate of `bundle`.
@@ -319,7 +346,7 @@ impl LeaderReach {
         &self,
         address: SocketAddr,
         bundle: &str,
-        request: http::Request<Empty<Bytes>>,
+        request: http::Request<Full<Bytes>>,
         tasks: &Tasks,
         deadline: Deadline,
     ) -> Result<Response, String> {

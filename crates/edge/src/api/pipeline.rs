@@ -225,8 +225,13 @@ async fn run(
 
     if route.at_leader
         && let Some(caller) = &caller
-        && let Some(question) = leader::request(api, &caller.who, &request)
+        && let Some(mut question) = leader::request(api, &caller.who, &request)
     {
+        if !matches!(*request.method(), Method::GET | Method::HEAD) {
+            op.step("body");
+            let (_, body) = with_body(request, route.body, deadline).await?;
+            question = question.with_body(body);
+        }
         op.step("leader");
         let answer = question.ask(&api.tasks, deadline).await;
         // What it took was the leader's doing.

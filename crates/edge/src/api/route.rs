@@ -41,7 +41,7 @@ pub(crate) struct Route {
     /// The route names a cluster and does not call it. The cluster's gate may be full of requests that
     /// wait for it, and that is when somebody wants to look at it, disable it or remove it.
     pub(crate) local: bool,
-    /// Reads what only the leader has.
+    /// Reads or changes what only the leader has.
     pub(crate) at_leader: bool,
     /// Reads what every replica has a part of: the one that is asked asks the others.
     pub(crate) all_replicas: bool,

@@ -108,6 +108,53 @@ async fn a_pass_counts_for_its_user_its_request_and_its_time_alone() {
     assert_eq!(status(&world, path, old).await, 401);
 }
 
+/// As a replica that does not lead asks, for somebody at `client`.
+async fn passed_on(
+    world: &TestApi,
+    reach: &LeaderReach,
+    (method, path, body): (Method, &str, Value),
+    client: [u8; 4],
+) -> crate::api::tests::test_api::TestResponse {
+    let mut asked = request(method, &format!("{BASE}{path}"), body);
+    asked.extensions_mut().insert(Peer(SocketAddr::from((client, 9))));
+    let host = SocketAddr::from(([127, 0, 0, 1], 1));
+    let posed = reach.request(access::LOCAL, &asked, host).unwrap();
+    let (parts, _) = posed.into_parts();
+    let (_, body) = asked.into_parts();
+    world.send(Request::from_parts(parts, body)).await
+}
+
+#[tokio::test]
+async fn what_is_changed_with_a_pass_is_in_the_audit_with_the_callers_address() {
+    let (mut world, reach) = with_passes().await;
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let client = kube::Client::try_from(config).unwrap();
+    let here = IpAddr::from([127, 0, 0, 1]);
+    let replicas = crate::api::Replicas { client, namespace: "fairlead".to_owned(), here };
+    world.api.replicas = Some(replicas);
+    world.router = crate::api::router(&world.api, true);
+    let promote = |names: Value| (Method::POST, "/guard/rules/promote", names);
+    let all = serde_json::json!({"all": true});
+    let done = passed_on(&world, &reach, promote(all.clone()), [192, 0, 2, 7]).await;
+    assert_eq!(done.status, 200, "{}", done.text);
+    let none = passed_on(&world, &reach, promote(serde_json::json!({})), [192, 0, 2, 7]).await;
+    assert_eq!(none.status, 400, "the body is looked at: {}", none.text);
+    let gone = (Method::DELETE, "/guard/rules/nobody", Value::Null);
+    assert_eq!(passed_on(&world, &reach, gone, [192, 0, 2, 7]).await.status, 404);
+    let compare = (Method::POST, "/guard/rules/compare", serde_json::json!({"alone": true}));
+    assert_eq!(passed_on(&world, &reach, compare, [192, 0, 2, 7]).await.json()["compared"], 0);
+    // A pass to read is none to write.
+    let path = "/guard/rules/promote";
+    let mut stolen = request(Method::POST, &format!("{BASE}{path}"), all);
+    stolen.headers_mut().insert(PASS, pass(&reach, access::LOCAL, path));
+    assert_eq!(world.send(stolen).await.status, 401);
+    let audit =
+        world.ask(Method::GET, "/audit?resource=networkrules.fairlead.dev", Value::Null).await;
+    let entries = audit.json()["entries"].clone();
+    let from: Vec<_> = entries.as_array().unwrap().iter().map(|it| it["from"].clone()).collect();
+    assert_eq!(from, ["192.0.2.7", "192.0.2.7", "192.0.2.7"], "{entries}");
+}
+
 #[tokio::test]
 async fn who_does_not_lead_names_who_does() {
     let mut world = TestApi::new().ready().await;
@@ -124,6 +171,9 @@ async fn who_does_not_lead_names_who_does() {
         assert!(answer.text.contains("fairlead-controller-b (10.0.0.9)"), "{}", answer.text);
         assert!(answer.headers.contains_key(header::RETRY_AFTER));
     }
+    let all = serde_json::json!({"all": true});
+    let answer = world.ask(Method::POST, "/guard/rules/promote", all).await;
+    assert!(answer.status == 503 && answer.text.contains("10.0.0.9"), "{}", answer.text);
     leadership.publish(Leadership::Unknown);
     let answer = world.ask(Method::GET, "/guard/conversations", Value::Null).await;
     assert!(answer.text.contains("not known at the moment"), "{}", answer.text);

@@ -19,7 +19,7 @@ const LARGEST: usize = 16 << 20;
 const LINES: usize = 100;
 
 pub(super) fn routes() -> Routes {
-    Routes::default().with(Route::list().question().body(LARGEST), routes!(compare))
+    Routes::default().with(Route::list().at_leader().question().body(LARGEST), routes!(compare))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -113,7 +113,7 @@ impl From<&Difference> for RuleDifference {
 /// What other groups and rules would say of the conversations that are recorded
 ///
 /// Every conversation that is kept is judged by the rules in force and by the proposed ones; those with another
-/// verdict are listed. Nothing is written. The replica that leads has to be asked.
+/// verdict are listed. Nothing is written.
 #[utoipa::path(
     post, path = "/guard/rules/compare", tag = "guard", request_body = ProposedRules,
     responses((status = 200, description = "What would differ", body = RuleComparison))

@@ -24,7 +24,10 @@ pub(super) fn routes() -> Routes {
     Routes::default()
         .with(Route::read().at_leader(), routes!(rules))
         .with(
-            Route::write(Verb::Update, RULES).body(LARGEST).recording(&["names", "all"]),
+            Route::write(Verb::Update, RULES)
+                .at_leader()
+                .body(LARGEST)
+                .recording(&["names", "all"]),
             routes!(promote),
         )
         .with(Route::list().at_leader(), routes!(exported))
@@ -32,7 +35,7 @@ pub(super) fn routes() -> Routes {
             Route::write(Verb::Update, RULES).body(LARGEST).recording(&["spec"]),
             routes!(put_rule),
         )
-        .with(Route::write(Verb::Delete, RULES), routes!(delete_rule))
+        .with(Route::write(Verb::Delete, RULES).at_leader(), routes!(delete_rule))
 }
 
 #[derive(Serialize, ToSchema)]
