@@ -1,8 +1,11 @@
 //! `VulnerabilityException`: vulnerabilities that count for nothing, in some namespaces and images, for a
 //! time.
 //!
-//! Contract: an exception takes a vulnerability out of one package only, before anything is counted or
-//! named. It ends with its day. A vulnerability whose publication is unknown is never recent.
+//! Contract:
+//! - An exception takes a vulnerability out of one package only, before anything is counted or named. It ends
+//!   with its day.
+//! - What is recent, and what has no fix, is asked of the vulnerability in all packages of the image: one that
+//!   has a fix in another package has a fix. One whose publication is unknown is never recent.
 
 use jiff::Timestamp;
 use objects::Kind;
@@ -82,7 +85,9 @@ impl Exception {
                 Which::Named(glob) => finding.names().any(|name| glob.matches(images.text(name))),
                 Which::Recent { days, without_fix } => {
                     let age = (now - i64::from(finding.published)).div_euclid(DAY);
-                    finding.published != 0 && age < *days && !(*without_fix && finding.has_fix())
+                    let has_fix = finding.has_fix() || finding.fixed_elsewhere;
+                    let is_recent = finding.published != 0 && !finding.older_elsewhere;
+                    is_recent && age < *days && !(*without_fix && has_fix)
                 }
             }
     }

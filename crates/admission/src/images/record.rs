@@ -173,6 +173,10 @@ pub(crate) struct Finding {
     /// In tenths; zero if unknown.
     pub(crate) score: u8,
     pub(crate) severity: Severity,
+    /// Whether the same vulnerability has a fix in another package of the image.
+    pub(crate) fixed_elsewhere: bool,
+    /// Whether it was published earlier, or nobody knows when, by what is said of another package.
+    pub(crate) older_elsewhere: bool,
 }
 
 /// A finding and its place among the others.
@@ -235,6 +239,8 @@ impl Findings {
                 published: vulnerability.published,
                 score: vulnerability.score,
                 severity: vulnerability.severity,
+                fixed_elsewhere: false,
+                older_elsewhere: false,
             };
             match at.get(&(id, name)) {
                 Some(at) => {
@@ -257,6 +263,18 @@ impl Findings {
     }
 
     fn of(mut all: Vec<(Finding, Vec<u32>)>) -> Self {
+        // Of each vulnerability: in how many packages it has a fix, and its earliest day.
+        let mut of_id: FxHashMap<u32, (usize, u32)> = FxHashMap::default();
+        for (finding, _) in &all {
+            let (fixes, published) = of_id.entry(finding.id).or_insert((0, finding.published));
+            *fixes += usize::from(finding.has_fix());
+            *published = finding.published.min(*published);
+        }
+        for (finding, _) in &mut all {
+            let (fixes, published) = of_id.get(&finding.id).copied().unwrap_or_default();
+            finding.fixed_elsewhere = fixes > usize::from(finding.has_fix());
+            finding.older_elsewhere = published < finding.published;
+        }
         all.sort_by_key(|(finding, _)| {
             (place(finding.severity, finding.has_fix()), finding.published)
         });

@@ -333,6 +333,32 @@ fn exceptions_take_a_vulnerability_out_of_a_package() {
 }
 
 #[test]
+fn what_has_a_fix_in_one_package_is_not_without_one_in_another() {
+    let found = |id: &str, package: &str, fixed: &str, published: &str| {
+        json!({"VulnerabilityID": id, "PkgName": package, "Severity": "CRITICAL",
+               "FixedVersion": fixed, "PublishedDate": published})
+    };
+    let (new, old) = ("2025-12-30T12:00:00Z", "2020-01-01T00:00:00Z");
+    let all = json!([
+        found("CVE-1", "a", "", new),
+        found("CVE-1", "b", "2.0", new),
+        found("CVE-2", "a", "", new),
+        found("CVE-3", "a", "", new),
+        found("CVE-3", "b", "", old),
+    ]);
+    let left = |name: &str| {
+        let exception = json!({"kind": "VulnerabilityException", "metadata": {"name": "e"},
+                               "spec": {"name": name, "days": 5}});
+        let facts = scanned(&[trivy(all.clone()), exception]);
+        let count = |n: usize| denies(&one("cveCriticalCount", ">=", &n.to_string()), &facts);
+        (1..=5).take_while(|n| count(*n)).count()
+    };
+    // CVE-2 alone has no fix anywhere; CVE-3 is old by what is said of one of its packages.
+    assert_eq!(left("_RecentVulnWithoutFix"), 4);
+    assert_eq!(left("_RecentVuln"), 2);
+}
+
+#[test]
 fn statements_of_vendors_silence_what_they_name() {
     let purl = "pkg:deb/debian/openssl@3.0.11?arch=amd64";
     let mut report = trivy(json!([{"VulnerabilityID": "CVE-1", "PkgName": "openssl",
