@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 use objects::kinds::admission_rule::regex;
-use objects::kinds::{GroupCriterion, GroupKey, GroupOp};
+use objects::kinds::{GroupCriterion, GroupKey, GroupOp, domain};
 use serde_json::Value;
 
 /// What pods are made by; one that nothing made is its own.
@@ -204,6 +204,7 @@ fn combined(selection: &mut Selection) {
 
 fn addresses(criteria: &[Value], pod_networks: &[IpNet]) -> Result<Selection, String> {
     let mut selection = Selection { is_subset: true, is_superset: true, ..Selection::default() };
+    let mut names = Vec::new();
     for criterion in criteria {
         let (key, op, value) =
             (text(criterion, "key"), text(criterion, "op"), text(criterion, "value"));
@@ -213,19 +214,17 @@ fn addresses(criteria: &[Value], pod_networks: &[IpNet]) -> Result<Selection, St
         if op != "=" {
             return Err(format!("addresses with {op:?} cannot be listed"));
         }
-        let networks = networks(value).ok_or_else(|| {
-            format!("{value:?} is no address, network or range; names are not resolved here")
-        })?;
-        for network in networks {
+        // A list of which one is no address is a name there.
+        let listed: Option<Vec<_>> = value.split(',').map(networks).collect();
+        let Some(listed) = listed else {
+            names.push(name(value)?);
+            continue;
+        };
+        for network in listed.into_iter().flatten() {
             if pod_networks.iter().any(|pods| pods.contains(&network) || network.contains(pods)) {
                 selection.is_subset = false;
             }
-            let value = network.to_string();
-            let criterion =
-                GroupCriterion { key: GroupKey::Address, label: None, op: GroupOp::Equals, value };
-            if !selection.criteria.contains(&criterion) {
-                selection.criteria.push(criterion);
-            }
+            add(&mut selection.criteria, GroupKey::Address, network.to_string());
         }
     }
     if !selection.is_subset {
@@ -233,10 +232,45 @@ fn addresses(criteria: &[Value], pod_networks: &[IpNet]) -> Result<Selection, St
                    --pod-networks";
         selection.notes.push(why.to_owned());
     }
+    if !names.is_empty() {
+        // Both resolve a name; ours when a pod asks for it, NeuVector by itself too.
+        selection.is_superset = false;
+        selection.notes.push(match selection.criteria.is_empty() {
+            true => {
+                "it has what pods of a node that enforces policies resolve the names to".to_owned()
+            }
+            false => format!("{} left out: names need a group of their own here", names.join(", ")),
+        });
+    }
+    if selection.criteria.is_empty() {
+        names.into_iter().for_each(|name| add(&mut selection.criteria, GroupKey::Domain, name));
+    }
     if selection.criteria.len() > 64 {
-        return Err("it has more than 64 networks".to_owned());
+        return Err("it has more than 64 networks or names".to_owned());
     }
     Ok(selection)
+}
+
+fn add(criteria: &mut Vec<GroupCriterion>, key: GroupKey, value: String) {
+    let criterion = GroupCriterion { key, label: None, op: GroupOp::Equals, value };
+    if !criteria.contains(&criterion) {
+        criteria.push(criterion);
+    }
+}
+
+/// A domain name, or every name below one, as NeuVector reads it.
+fn name(value: &str) -> Result<String, String> {
+    if value.starts_with("vh:") {
+        let why = "is for the host that a request names, which is not looked at here";
+        return Err(format!("{value:?} {why}"));
+    }
+    let name = domain(value).map_err(|why| format!("{why}, nor an address, network or range"))?;
+    match name.strip_prefix("*.") {
+        Some(parent) if !parent.contains('.') => {
+            Err(format!("{value:?} stands for nothing in NeuVector: it has one label"))
+        }
+        _ => Ok(name),
+    }
 }
 
 fn networks(value: &str) -> Option<Vec<IpNet>> {

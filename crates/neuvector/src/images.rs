@@ -56,8 +56,9 @@ fn exception(entry: &Value) -> Result<(VulnerabilityExceptionSpec, Vec<String>),
         return Err(format!("{name:?} {why}; write a VulnerabilityException"));
     }
     if !texts(&entry["domains"]).is_empty() {
-        return Err("its domains are those of a registry's configuration, and here they would be the \
-             namespace of the pod; write a VulnerabilityException with the namespaces that are meant"
+        return Err("its domains are those that a registry is set up for, whoever runs the image, and here \
+             they would be the namespace of the pod; write a VulnerabilityException with the namespaces \
+             that are meant"
             .to_owned());
     }
     let mut notes = Vec::new();
@@ -82,9 +83,6 @@ fn exception(entry: &Value) -> Result<(VulnerabilityExceptionSpec, Vec<String>),
     };
     if name.contains('*') || spec.images.iter().any(|item| item.contains('*')) {
         notes.push("patterns with * are for whole names here".to_owned());
-    }
-    if name == "_RecentVulnWithoutFix" {
-        notes.push("it is for each package by itself here".to_owned());
     }
     Ok((spec, notes))
 }

@@ -14,6 +14,10 @@ use crate::{Imported, Names, Outcome, Settings, kind, name_of};
 /// Rules of ours that people wrote have 1000 unless they say otherwise: imported ones come after.
 const FIRST_PRIORITY: i32 = 10_000;
 const MOST_PORTS: usize = 64;
+/// Begins the names of the groups that have a mode there.
+const LEARNED: &str = "nv.";
+/// Begins the names of the groups that a primary cluster gave to all clusters.
+const FEDERAL: &str = "fed.";
 
 /// What NeuVector's name of a group is here.
 #[derive(Clone, Debug)]
@@ -27,6 +31,7 @@ pub(crate) struct End {
 
 pub(crate) type Groups = BTreeMap<String, End>;
 
+/// The groups that NeuVector has without anybody making them. It has none for every end.
 fn reserved() -> Groups {
     let of = |name: &str, is_superset, why: &str| End {
         name: Some(name.to_owned()),
@@ -34,14 +39,18 @@ fn reserved() -> Groups {
         is_superset,
         why: why.to_owned(),
     };
-    let external = of("external", false, "external here has no unmanaged addresses of the cluster");
+    let external = of(
+        "external",
+        false,
+        "external has no unmanaged addresses of the cluster here; it has machines in the networks of nodes that \
+         are no nodes, of which NeuVector decides nothing for some minutes",
+    );
     [
         ("nodes", of("hosts", true, "")),
         ("fed.nodes", of("hosts", true, "")),
         ("containers", of("workloads", true, "")),
         ("fed.containers", of("workloads", true, "")),
         ("external", external),
-        ("any", of("any", true, "")),
     ]
     .map(|(name, end)| (name.to_owned(), end))
     .into()
@@ -133,6 +142,9 @@ fn make(
 ) -> End {
     let Selection { criteria, is_subset, is_superset, mut notes } = selection;
     let given = names.give("group", name);
+    if mode.is_none() && name.starts_with(LEARNED) {
+        notes.push("its mode is not in what was given; here it has guard.mode".to_owned());
+    }
     let mut comment = comment.to_owned();
     if given != name {
         notes.push(format!("its name here is {given}"));
@@ -159,6 +171,7 @@ struct NvRule<'a> {
     detail: &'a Value,
     priority: u64,
     denies: bool,
+    is_federal: bool,
 }
 
 /// Makes the rules, in the order in which they decide.
@@ -189,12 +202,16 @@ pub(crate) fn rules(
                     detail,
                     priority: detail["priority"].as_u64().unwrap_or(0),
                     denies: detail["action"].as_str() == Some("deny"),
+                    is_federal: [from, to, name_of(document)]
+                        .iter()
+                        .any(|name| name.starts_with(FEDERAL)),
                 });
             }
         }
     }
-    // The greatest is the first in NeuVector. Of one priority, what denies comes first.
-    all.sort_by_key(|rule| (std::cmp::Reverse(rule.priority), !rule.denies));
+    // Those of a federation are the first in NeuVector, then the greatest priority. Of one priority, what
+    // denies comes first.
+    all.sort_by_key(|rule| (!rule.is_federal, std::cmp::Reverse(rule.priority), !rule.denies));
     let mut priority = FIRST_PRIORITY;
     for rule in all {
         match rule.convert(groups) {
@@ -345,6 +362,10 @@ fn ports(text: &str) -> Result<Vec<Ports>, String> {
                 ports.push(Ports::all(Protocol::ICMP));
                 continue;
             }
+            None if lower == "any" => {
+                ports.extend([Ports::all(Protocol::TCP), Ports::all(Protocol::UDP)]);
+                continue;
+            }
             None => (Protocol::TCP, lower.as_str()),
         };
         if range == "any" {
@@ -354,7 +375,10 @@ fn ports(text: &str) -> Result<Vec<Ports>, String> {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |text: &str| text.parse().map_err(|_| format!("{word:?} is no port"));
         let (first, last): (u16, u16) = (number(first)?, number(last)?);
-        ports.push(Ports { protocol, first: first.min(last), last: first.max(last) });
+        if first > last {
+            return Err(format!("{word:?} ends before it begins"));
+        }
+        ports.push(Ports { protocol, first, last });
     }
     ports.sort_unstable();
     ports.dedup();

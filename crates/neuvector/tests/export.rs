@@ -125,7 +125,8 @@ fn an_allow_rule_of_a_group_that_would_stand_for_more_is_refused() {
     let private = rule("private", json!([{"key": "address", "op": "=", "value": "10.1.0.0/16"}]));
     let public =
         rule("public", json!([{"key": "address", "op": "=", "value": "203.0.113.1-203.0.113.6"}]));
-    let named = rule("named", json!([{"key": "address", "op": "=", "value": "*.example.com"}]));
+    let named =
+        rule("named", json!([{"key": "address", "op": "=", "value": "vh:www.example.com"}]));
     let container = rule("container", json!([{"key": "container", "op": "=", "value": "x"}]));
     let imported = imported(&[private, public, named, container]);
     assert_eq!(imported.rules.len(), 1);
