@@ -88,12 +88,17 @@ fn switch(path: &str) {
 impl Ground {
     /// A node without pods.
     pub(crate) fn new() -> Self {
+        Self::at(NODE_V4, NODE_V6)
+    }
+
+    /// A node without pods, with these addresses.
+    pub(crate) fn at(v4: Ipv4Addr, v6: Ipv6Addr) -> Self {
         let node = Namespace::create().unwrap();
         node.run_in(|| {
             let mut netlink = kernel::netlink::Netlink::open().unwrap();
             let up = SetLink { up: true, ..SetLink::default() };
             netlink.apply(&[Change::Set(LinkRef::Name("lo"), up)]).unwrap();
-            let own = [IpNet::from(IpAddr::from(NODE_V4)), IpNet::from(IpAddr::from(NODE_V6))];
+            let own = [IpNet::from(IpAddr::from(v4)), IpNet::from(IpAddr::from(v6))];
             let own = own.map(|address| Change::Address(Address { link: 1, address }));
             netlink.apply(&own).unwrap();
             switch("/proc/sys/net/ipv4/ip_forward");
@@ -187,6 +192,33 @@ impl Ground {
         // To look at an end makes it ready to send.
         inside.link(LinkRef::Index(link)).unwrap();
         outside.link(LinkRef::Index(host.index)).unwrap();
+    }
+
+    /// Joins two nodes by a wire; each reaches the addresses of the other and of its hosts.
+    pub(crate) fn join(&self, own: Ipv4Addr, other: &Self, theirs: Ipv4Addr) {
+        let mut here = self.node.netlink().unwrap();
+        let mut there = other.node.netlink().unwrap();
+        let (mine, yours) = (mac(3, 1), mac(3, 2));
+        let peer = VethPeer { name: "wire", mac: yours, namespace: other.node.as_fd() };
+        let near = here.create_veth(Veth { name: "wire", mac: mine, mtu: 1500, peer }).unwrap();
+        let far = there.link(LinkRef::Name("wire")).unwrap().unwrap();
+        let reach = |link: u32, mac: Mac, node: Ipv4Addr, hosts: &[Host]| {
+            let up = SetLink { up: true, no_own_addresses: true, ..SetLink::default() };
+            let mut changes = vec![Change::Set(LinkRef::Index(link), up)];
+            for v4 in [node].into_iter().chain(hosts.iter().map(|host| host.v4)) {
+                let (address, kind) = (IpAddr::from(v4), RouteKind::Link(link));
+                changes.push(Change::Neighbour(Neighbour { link, address, mac }));
+                let destination = address.into();
+                let route = Route { destination, table: 254, protocol: 4, kind };
+                changes.push(Change::Route(route));
+            }
+            changes
+        };
+        here.apply(&reach(near.index, yours, theirs, &other.hosts)).unwrap();
+        there.apply(&reach(far.index, mine, own, &self.hosts)).unwrap();
+        // To look at an end makes it ready to send.
+        here.link(LinkRef::Index(near.index)).unwrap();
+        there.link(LinkRef::Index(far.index)).unwrap();
     }
 
     pub(crate) fn in_node<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
