@@ -17,7 +17,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use testkit::cluster::{Cluster, Network, POD_NETWORK};
+use testkit::cluster::{Cluster, Network, Options, POD_NETWORK};
 use testkit::requires;
 
 use crate::load::Load;
@@ -151,6 +151,31 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Beside another plugin: `ptp` wires the pods of two nodes, and Fairlead is guard alone.
+#[test]
+fn kube_cluster_beside_another_plugin_is_guarded() {
+    requires!(cluster);
+    let began = Instant::now();
+    let home = tempfile::tempdir().unwrap();
+    let archive = image(home.path(), NOW);
+    let cluster = Cluster::start_with(&Options { nodes: 2, network: Network::Ptp });
+    eprintln!("two nodes after {:.1} s", cluster.took().as_secs_f64());
+    cluster.load_archive(&archive);
+    let values = home.path().join("values.yaml");
+    let text = "image: {repository: local/fairlead, tag: now, pullPolicy: Never}\n\
+                policy: {enforce: always}\ncontroller: {replicas: 1}\n";
+    fs::write(&values, text).unwrap();
+    let stage = Stage { cluster, values, home };
+    let values = stage.values.to_str().unwrap();
+    let done = stage.json(&["install", "--values", values, "--components=guard", "-o", "json"]);
+    eprintln!("installed in {} s: {}", done["seconds"], done["steps"]);
+    stage.is_well();
+    let plugins = stage.cluster.in_node(1, &["ls", "/etc/cni/net.d"]);
+    assert!(plugins.contains("ptp") && !plugins.contains("fairlead"), "{plugins}");
+    policies::network_policies_hold_between_pods(&stage, &["a", "b"]);
+    eprintln!("beside another plugin: {:.1} s", began.elapsed().as_secs_f64());
+}
+
 /// The image as `make image` makes it, of the programs under test.
 fn image(dir: &Path, reference: &str) -> PathBuf {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/image");
@@ -183,7 +208,7 @@ fn kube_cluster_is_installed_used_upgraded_and_left_as_it_was() {
 
     it_is_checked_and_installed(&stage);
     used::pods_and_services_work(&stage);
-    policies::network_policies_hold_between_pods(&stage);
+    policies::network_policies_hold_between_pods(&stage, &policies::PODS);
     egress::ways_between_nodes_are_looked_at(&stage);
     egress::pods_leave_by_egresses(&stage);
     used::a_hundred_pods_start_while_an_agent_is_killed(&stage);
