@@ -13,14 +13,14 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use node::Identity;
-use node::client::{Answer, Client, ClientError, Endpoint, ProgramChanges};
+use node::client::{Answer, Client, ClientError, Endpoint, ProgramChanges, Reporting};
 use policy::program::{Fingerprint, Packet, Program, RuleTotal};
 use running::Up;
 use serde_json::{Value, json};
 use stallproof::{Deadline, Tasks};
 use testkit::{KubeServer, requires};
 use traffic::agents::JoinFacts;
-use traffic::conversations::{Moment, Protocol, Record, Report, Totals};
+use traffic::conversations::{Moment, Protocol, Record, Report, ResolvedName, Totals};
 
 fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
@@ -297,6 +297,88 @@ async fn counts_and_bypasses_are_told(stage: &Stage, a: &Agent) {
     assert!(matches!(forged, Err(ClientError::Denied(_))), "{forged:?}");
 }
 
+/// Rules by domain name: what nobody told is not judged, and what an agent told is, wherever a verdict is shown.
+async fn names_are_judged_as_agents_tell_them(stage: &Stage, reports: &mut Reporting) {
+    let file = stage.data.path().join("names.json");
+    let kind = |kind: &str, name: &str, spec: Value| json!({"apiVersion": "fairlead.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let one = |key: &str, value: &str| json!([{"key": key, "op": "=", "value": value}]);
+    let shop = json!({"criteria": one("namespace", "shop")});
+    let allows = json!({"from": "shop", "to": "names", "action": "allow"});
+    let denies = json!({"from": "shop", "to": "external", "action": "deny", "priority": 2000});
+    for (verb, object) in [
+        ("groups", kind("Group", "shop", shop)),
+        ("groups", kind("Group", "names", json!({"criteria": one("domain", "*.example.com")}))),
+        ("rules", kind("NetworkRule", "to-names", allows)),
+        ("rules", kind("NetworkRule", "nowhere-else", denies)),
+    ] {
+        std::fs::write(&file, object.to_string()).unwrap();
+        let applied = stage.up.fairlead(&[verb, "apply", file.to_str().unwrap()]);
+        assert_eq!(applied.code, 0, "{applied:?}");
+    }
+    let now = Moment::now();
+    let record = |last: u8| Record {
+        client: "10.1.0.1".parse().unwrap(),
+        server: [203, 0, 113, last].into(),
+        port: 443,
+        protocol: Protocol::TCP,
+        application: None,
+        totals: Totals { bytes: 10, packets: 2, sessions: 1 },
+        first: now,
+        last: now,
+    };
+    let mut tell = async |sequence: u64, names: Option<Vec<ResolvedName>>| {
+        let records = vec![record(7), record(8)];
+        let report = Report { incarnation: 1, sequence, records, names, ..Report::default() };
+        reports.send(&report).await.unwrap();
+        assert!(matches!(reports.next().await.unwrap(), Answer::Counted { .. }));
+    };
+    let is = |it: &Value, last: u8, verdict: &str, rule: &Value| {
+        let lines = it["conversations"].as_array().unwrap();
+        let address = format!("203.0.113.{last}");
+        let line = lines.iter().find(|line| line["server"]["address"] == *address);
+        line.is_some_and(|line| line["verdict"] == verdict && line["rule"] == *rule)
+    };
+    let shown = ["conversations", "-o", "json"];
+    let explain = ["policy", "explain", "shop/web", "203.0.113.7", "443", "-o", "json"];
+    tell(2, None).await;
+    let (by, otherwise) = (json!("to-names"), json!("nowhere-else"));
+    stage.until(&shown, |it| is(it, 7, "unjudged", &by) && is(it, 8, "unjudged", &by));
+    let said = stage.until(&explain, |it| it["dependsOn"].is_string());
+    assert!(said["dependsOn"].as_str().unwrap().contains("node-a"), "{said}");
+    let words = stage.up.fairlead(&explain[..5]);
+    assert!(words.out.contains("it depends on rules by domain name"), "{words:?}");
+
+    let address = record(7).server;
+    tell(3, Some(vec![ResolvedName { name: "api.example.com".into(), address }])).await;
+    let told =
+        stage.until(&shown, |it| is(it, 7, "allowed", &by) && is(it, 8, "violates", &otherwise));
+    let lines = told["conversations"].as_array().unwrap();
+    let named = lines.iter().find(|line| line["serverNames"] == json!(["api.example.com"]));
+    assert_eq!(named.unwrap()["server"]["address"], "203.0.113.7", "{told}");
+    let said = stage.up.fairlead(&explain).json();
+    assert_eq!((&said["toName"], &said["dependsOn"]), (&json!("api.example.com"), &Value::Null));
+    let violations = stage.up.fairlead(&["violations", "-o", "json"]).out;
+    assert!(
+        violations.contains("203.0.113.8") && !violations.contains("203.0.113.7"),
+        "{violations}"
+    );
+
+    // A policy by name would have stopped the other one, and not this.
+    let rules = json!([{"action": "Accept", "to": [{"domainNames": ["*.example.com"]}]},
+                       {"action": "Deny", "to": [{"networks": ["203.0.113.0/24"]}]}]);
+    let policy = json!({"apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy",
+        "metadata": {"name": "out"}, "spec": {"tier": "Admin", "priority": 1,
+        "subject": {"namespaces": {}}, "egress": rules}});
+    std::fs::write(&file, policy.to_string()).unwrap();
+    let dry = ["policy", "dry-run", "--policies", file.to_str().unwrap(), "-o", "json"];
+    let stopped = stage.up.fairlead(&dry).json()["stopped"].clone();
+    assert_eq!(
+        (&stopped[0]["to"], &stopped[1]),
+        (&json!("203.0.113.8"), &Value::Null),
+        "{stopped}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn kube_the_command_line_tells_of_policies_in_force_and_puts_a_workload_apart() {
     requires!(kube);
@@ -390,6 +472,8 @@ async fn kube_the_command_line_tells_of_policies_in_force_and_puts_a_workload_ap
     std::fs::write(&file, policy("no-way-out").replace("app: web", "app: nobody")).unwrap();
     let stopped = stage.up.fairlead(&dry);
     assert_eq!((stopped.code, &stopped.json()["judged"]), (0, &json!(1)), "{stopped:?}");
+
+    names_are_judged_as_agents_tell_them(&stage, &mut reports).await;
 
     // A workload is put apart by one command, and let back.
     let mut b = stage.agent("node-b", 1, Program::default()).await;

@@ -14,11 +14,14 @@ use std::sync::Arc;
 use neuvector::{Settings, import};
 use objects::kinds::{GroupMode, Protocol};
 use serde_json::{Value, json};
-use traffic::conversations::{End, Endpoint, Judge, Labels, Moment, PodFacts, Service, Verdict};
+use traffic::conversations::{
+    End, Endpoint, Judge, Labels, Moment, PodFacts, ResolvedName, Service, Verdict,
+};
 use traffic::groups::Groups;
+use traffic::names::Names;
 use traffic::rules::{Policy, Program};
 
-use End_::{Db, External, Node, Unmanaged, Web};
+use Side::{Db, External, Node, Unmanaged, Web};
 
 /// What NeuVector does, the laxest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +36,9 @@ enum Theirs {
 
 use Theirs::{Denies, Learns, Passes, Violates};
 
+/// Who talks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(clippy::upper_case_acronyms, reason = "ends of a conversation")]
-enum End_ {
+enum Side {
     Web,
     Db,
     Node,
@@ -44,7 +47,7 @@ enum End_ {
     Unmanaged,
 }
 
-impl End_ {
+impl Side {
     fn end(self) -> End {
         let pod = |name: &str, node: &str| Endpoint::Workload {
             namespace: "shop".into(),
@@ -71,7 +74,7 @@ struct Row {
     /// Of web and db.
     modes: [&'static str; 2],
     rules: Vec<Rule>,
-    talk: (End_, End_, Protocol, u16, Option<&'static str>),
+    talk: (Side, Side, Protocol, u16, Option<&'static str>),
     theirs: Theirs,
     ours: Theirs,
 }
@@ -99,6 +102,12 @@ fn groups() -> Vec<Value> {
         ("elsewhere", address("198.51.100.0/24")),
         ("private", address("10.0.0.0/8")),
         ("names", address("*.example.com")),
+        ("other-names", address("*.example.org")),
+        (
+            "mixed",
+            json!([{"key": "address", "op": "=", "value": "www.example.com"},
+                         {"key": "address", "op": "=", "value": "198.51.100.1"}]),
+        ),
         ("vhost", address("vh:www.example.com")),
     ]
     .map(|(name, criteria)| {
@@ -152,7 +161,11 @@ fn judged(row: &Row) -> Verdict {
     let program = Program::compile(&imported.rules, &[]).unwrap();
     let (client, server, protocol, port, application) = row.talk;
     let service = Service { protocol, port, application };
-    Policy { program, groups }.judge(&client.end(), &server.end(), service).verdict
+    let names = Names::default();
+    // The node of the clients resolved the name to the address outside.
+    let address = External.end().address;
+    names.tell("node-1", &[ResolvedName { name: "www.example.com".into(), address }], Moment(0));
+    Policy { program, groups, names }.judge(&client.end(), &server.end(), service).verdict
 }
 
 fn rank(verdict: Verdict) -> Theirs {
@@ -170,7 +183,7 @@ fn row(what: &'static str, modes: [&'static str; 2], rules: &[Rule]) -> Row {
 }
 
 impl Row {
-    fn talk(self, client: End_, server: End_, protocol: Protocol, port: u16) -> Self {
+    fn talk(self, client: Side, server: Side, protocol: Protocol, port: u16) -> Self {
         Self { talk: (client, server, protocol, port, None), ..self }
     }
 
@@ -363,6 +376,10 @@ fn ends() -> Vec<Row> {
         // An address in it may be a pod's.
         allows("a private network is refused in allow rules", "private", DB)
             .stricter(Passes, Denies),
+        out(allows("a name that resolved: policy_match_ipv4_fqdn_code", WEB, "names")).both(Passes),
+        out(allows("another name", WEB, "other-names")).both(Denies),
+        out(allows("names and addresses: addresses alone here", WEB, "mixed"))
+            .stricter(Passes, Denies),
         // Its rules are for the Host header or the SNI.
         out(allows("a virtual host is refused", WEB, "vhost")).stricter(Passes, Denies),
         out(denies("names that are denied: any here", WEB, "names")).both(Denies),
@@ -392,5 +409,5 @@ fn no_verdict_is_laxer_than_neuvectors() {
         assert!(verdict >= *theirs, "{what}: laxer than NeuVector");
         seen += 1;
     }
-    assert_eq!(seen, 27 + 9 + 6 + 7 + 16 + 25);
+    assert_eq!(seen, 27 + 9 + 6 + 7 + 16 + 28);
 }

@@ -22,6 +22,7 @@ pub mod enforcer;
 mod learned;
 pub mod nft;
 mod removal;
+mod resolved;
 mod ruleset;
 mod saved;
 
@@ -49,6 +50,7 @@ pub use dns::DnsCounters;
 pub use enforcer::{EnforceError, Enforcer, EnforcerSettings, FailMode, NewPods};
 pub use nft::NftDatapath;
 pub use removal::remove;
+pub use resolved::Resolved;
 pub use saved::ProgramFile;
 
 /// Commands wait here while a batch is made. A node starts some pods a second, and a session sends one
@@ -104,6 +106,7 @@ pub struct Enforcement {
     status: Snapshot<Status>,
     denials: Denials,
     dns: Arc<dns::Counters>,
+    resolved: Resolved,
 }
 
 /// Why a command was not done.
@@ -216,7 +219,8 @@ pub fn start(
             error!("policies stay as they are: the thread that changes them has panicked");
         }
     });
-    let enforcement = Enforcement { commands, status, denials, dns: Arc::default() };
+    let (dns, resolved) = (Arc::default(), Resolved::default());
+    let enforcement = Enforcement { commands, status, denials, dns, resolved };
     let counters = Arc::clone(&enforcement.dns);
     dns::start(enforcement.clone(), patterns, counters, tasks).map_err(NotEnforced::Thread)?;
     Ok(enforcement)
@@ -484,6 +488,11 @@ impl Enforcement {
         self.dns.load()
     }
 
+    /// Which names of rules resolved to which addresses.
+    pub fn resolved(&self) -> &Resolved {
+        &self.resolved
+    }
+
     /// Has the addresses of a name be known to rules that have it; returns when they are.
     async fn learn(
         &self,
@@ -492,9 +501,12 @@ impl Enforcement {
         deadline: Deadline,
     ) -> Result<(), CommandError> {
         let (answer, learned) = oneshot::channel();
+        let resolved: Vec<_> = addresses.iter().map(|(address, _)| *address).collect();
         self.send(Command::Learn(name.into(), addresses, answer))?;
         let learned = deadline.bound(learned).await.map_err(|_| CommandError::TooLate)?;
-        Ok(learned.map_err(|_| CommandError::Ended)?.map_err(EnforceError::from)?)
+        learned.map_err(|_| CommandError::Ended)?.map_err(EnforceError::from)?;
+        self.resolved.add(name, resolved.into_iter(), Instant::now());
+        Ok(())
     }
 
     /// Returns what each rule has counted, with the rules of policies that it stands for.

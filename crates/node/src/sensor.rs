@@ -342,7 +342,10 @@ impl Sensor {
         let (agent, incarnation) = (Arc::clone(&self.agent), self.incarnation);
         let (dropped, workloads) = (self.dropped, None);
         let denied = self.denied.tell(sequence);
-        let report = Report { agent, incarnation, sequence, records, denied, dropped, workloads };
+        // Who sends it adds what is told beside: pods, and what names resolved to.
+        let names = None;
+        let report =
+            Report { agent, incarnation, sequence, records, denied, dropped, workloads, names };
         let report = Arc::new(report);
         self.outstanding = Some(Arc::clone(&report));
         Some(report)

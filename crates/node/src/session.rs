@@ -3,26 +3,27 @@
 //! Contract: a report is sent until it is counted, to whichever controller there is. A controller
 //! that refuses, hangs or is gone costs waiting, never longer than a minute at a time.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use objects::kinds::GroupMode;
 use objects::{Id, Objects};
 use pki::published::published;
-use protocol::Answer;
+use protocol::{Answer, NAMES};
 use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
 use stallproof::{Backoff, Deadline, Ledger, Map, Tasks};
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 use traffic::agents::JoinFacts;
-use traffic::conversations::{LocalWorkload, Report};
+use traffic::conversations::{LocalWorkload, Report, ResolvedName};
 use traffic::ingest::AgentPolicy;
 
 use crate::client::{Client, ClientError, Endpoint, Reporting};
@@ -39,6 +40,8 @@ const ASK: Duration = Duration::from_secs(10);
 const ANSWER: Duration = Duration::from_secs(30);
 /// How soon to look again for an authority that nobody has published.
 const NOT_YET: Duration = Duration::from_secs(2);
+/// How often a name is told that goes on resolving: a controller remembers it for longer than that.
+const TELL_NAMES: Duration = Duration::from_secs(6 * 60 * 60);
 /// How often to see whether the certificate is to be renewed.
 const RENEW: Duration = Duration::from_secs(60);
 
@@ -74,6 +77,32 @@ struct SessionState {
     policy: AgentPolicy,
     /// The identity was not taken: the token, where there is one, may give another.
     denied: bool,
+}
+
+/// What a controller was told over one connection.
+#[derive(Default)]
+struct Told {
+    /// The pods of this node.
+    workloads: Option<Vec<LocalWorkload>>,
+    /// What names resolved to, and when that was told.
+    names: HashMap<(Arc<str>, IpAddr), Instant>,
+}
+
+impl Told {
+    /// What it was not told, or not for long; as much as fits into a report.
+    fn new_names(
+        &mut self,
+        all: Map<(Arc<str>, IpAddr), Instant>,
+        now: Instant,
+    ) -> Vec<ResolvedName> {
+        self.names.retain(|known, at| all.contains_key(known) && now - *at < TELL_NAMES);
+        let new = all.into_iter().filter(|(known, _)| !self.names.contains_key(known));
+        new.map(|((name, address), _)| ResolvedName { name, address }).take(NAMES).collect()
+    }
+
+    fn names<'a>(&mut self, told: impl Iterator<Item = &'a ResolvedName>, now: Instant) {
+        self.names.extend(told.map(|it| ((Arc::clone(&it.name), it.address), now)));
+    }
 }
 
 /// The watcher has ended: so does the agent.
@@ -174,8 +203,7 @@ impl ControllerSession {
         self.joined.send_replace(Some(client.clone()));
         let (epoch, interval) = (joined.epoch, joined.interval);
         events.send(SessionEvent::Joined { epoch, interval }).await.map_err(|_| gone())?;
-        // The pods that this controller was told of.
-        let mut told = None;
+        let mut told = Told::default();
         let mut renewal = tokio::time::interval(RENEW);
         loop {
             tokio::select! {
@@ -214,13 +242,15 @@ impl ControllerSession {
         &self,
         reporting: &mut Reporting,
         report: &Report,
-        told: &mut Option<Vec<LocalWorkload>>,
+        told: &mut Told,
     ) -> Result<SessionEvent, ClientError> {
         let sequence = report.sequence;
         let pods = self.settings.pods.as_ref().filter(|_| self.settings.tell_pods);
         let workloads = pods.map(|pods| pods.workloads());
-        let news = workloads.clone().filter(|_| workloads != *told);
-        let report = Report { workloads: news, ..report.clone() };
+        let news = workloads.clone().filter(|_| workloads != told.workloads);
+        let names = self.settings.enforcement.as_ref();
+        let names = names.map(|it| told.new_names(it.resolved().all(), Instant::now()));
+        let report = Report { workloads: news, names, ..report.clone() };
         let op =
             self.ledger.begin("sense-report", sequence.to_string(), self.settings.node.clone());
         loop {
@@ -231,7 +261,8 @@ impl ControllerSession {
                 Answer::Counted { durable, interval, .. } => {
                     op.finish(Outcome::Done);
                     self.metrics.counted.inc();
-                    *told = workloads;
+                    told.workloads = workloads;
+                    told.names(report.names.iter().flatten(), Instant::now());
                     return Ok(SessionEvent::Counted { sequence, durable, interval });
                 }
                 Answer::ComeBack { after } => {

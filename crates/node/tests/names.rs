@@ -18,7 +18,8 @@ use policy::cluster::Key;
 use policy::compile::{Change, Compiler};
 use policy::program::{Delta, PolicyKind, TierKind};
 use policy::spec::{
-    Action, ActionRule, ClusterPolicy, NamespaceSelection, Peer, PodSelection, PortMatch, Settings,
+    Action, ActionRule, ClusterPolicy, Group, GuardGroup, GuardRule, NamespaceSelection, Peer,
+    PodSelection, PortMatch, Settings,
 };
 use stallproof::watchdog::WatchdogLimits;
 use stallproof::{Deadline, Tasks, Watchdog};
@@ -203,6 +204,41 @@ fn by_name() -> Change {
     Change::ClusterPolicy((kind, "by-name".into()), Some(Arc::new(policy)))
 }
 
+/// The same by guard's own groups and rules: pods of namespace `a` are in protect.
+fn by_group() -> Vec<Change> {
+    let group = |name: &str, mode: Option<&str>, key: &str, value: &str| {
+        let criteria = [serde_json::json!({"key": key, "op": "=", "value": value})];
+        let spec = serde_json::json!({"mode": mode, "criteria": criteria});
+        let group = Group::new(name, &serde_json::from_value(spec).unwrap()).unwrap();
+        Change::Group(name.into(), Some(Arc::new(group)))
+    };
+    let rule = |to: &str, ports: &[&str]| {
+        let rule = GuardRule {
+            name: to.into(),
+            learned: false,
+            priority: 5,
+            from: GuardGroup::parse("shop"),
+            to: GuardGroup::parse(to),
+            ports: ports.iter().map(|it| it.parse().unwrap()).collect(),
+            applications: Vec::new(),
+            allows: true,
+        };
+        Change::Rule((false, to.into()), Some(Arc::new(rule)))
+    };
+    vec![
+        group("shop", Some("protect"), "namespace", "a"),
+        group("names", None, "domain", "*.example.com"),
+        rule("names", &["tcp/80", "udp/80"]),
+        rule("any", &["udp/53", "tcp/53"]),
+    ]
+}
+
+/// Whether who reports connections knows the address by this name.
+fn has_told(enforcement: &Enforcement, name: &str, address: IpAddr) -> bool {
+    let all = enforcement.resolved().all();
+    all.keys().any(|(known, at)| **known == *name && *at == address)
+}
+
 fn start(ground: &Ground, dir: &std::path::Path, tasks: &Tasks) -> Enforcement {
     let settings = Enforced {
         enforcer: EnforcerSettings::default(),
@@ -216,6 +252,42 @@ fn start(ground: &Ground, dir: &std::path::Path, tasks: &Tasks) -> Enforcement {
         let _inside = runtime.enter();
         enforcement::start(settings, &watchdog, tasks).unwrap()
     })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn groups_of_names_have_what_the_names_resolve_to() {
+    requires!(netns, nft);
+    let mut ground = Ground::new();
+    ground.add(Key::new("a", "web"), 1, &[], true);
+    for (name, number) in [("dns", 53), ("one", 1), ("two", 200)] {
+        ground.add(Key::new("outside", name), number, &[], false);
+    }
+    let _servers = Servers::start(&ground, &[80], &[80]);
+    let [server, one, two] =
+        ["dns", "one", "two"].map(|it| ground.host(&format!("outside/{it}")).address(false));
+    let names = [("api.example.com", one), ("other.org", two)];
+    let _dns = Dns::start(ground.host("outside/dns"), &names);
+    let web = ground.host("a/web");
+    let mut compiler = Compiler::new(Settings::default());
+    compiler.apply(Change::Namespace("a".into(), Some(Default::default())));
+    compiler.apply(Change::Pod(web.key.clone(), Some(web.pod(&[]))));
+    by_group().into_iter().for_each(|change| compiler.apply(change));
+    let (dir, tasks) = (tempfile::tempdir().unwrap(), Tasks::new("test"));
+    let enforcement = start(&ground, dir.path(), &tasks);
+    let whole = Delta::whole(&compiler.program(NODE, 1));
+    enforcement.apply(whole, Deadline::after(PATIENCE)).await.unwrap();
+    let began = Instant::now();
+    while enforcement.dns_counters().answered == 0 {
+        assert!(began.elapsed() < PATIENCE, "{:?}", enforcement.dns_counters());
+        assert!(resolve(web, server, "other.org", PATIENCE).is_some());
+    }
+    assert!(!reaches(web, one, false), "its name has not been resolved");
+    assert_eq!(resolve(web, server, "api.example.com", PATIENCE).expect("an answer")[7], 1);
+    assert!(first_packet_passes(web, one));
+    assert!(reaches(web, one, true));
+    assert!(!reaches(web, two, false), "other.org is not in *.example.com");
+    drop(enforcement);
+    tasks.shutdown(PATIENCE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -264,13 +336,15 @@ async fn what_a_name_resolves_to_is_reached_from_the_answer_on_and_nothing_else_
         assert!(!reaches(web, one, false), "its name has not been resolved");
         let answer = resolve(web, server, "api.example.com", PATIENCE).expect("an answer");
         assert_eq!(answer[7], 1, "{answer:?}");
-        // At once: the address is known before the answer is there.
+        // At once: the address is known before the answer is there. So it is to who reports connections.
         assert!(first_packet_passes(web, one), "IPv6 {v6}");
+        assert!(has_told(&enforcement, "api.example.com", one));
         assert!(reaches(web, one, true), "IPv6 {v6}");
         // Names that the rule does not have: below it, but not itself.
         for name in ["other.org", "example.com"] {
             assert_eq!(resolve(web, server, name, PATIENCE).expect("an answer")[7], 1);
             assert!(!reaches(web, two, false), "{name} is not in *.example.com");
+            assert!(!has_told(&enforcement, name, two));
         }
         assert!(!reaches(web, three, false));
         assert_eq!(resolve_by_tcp(web, server, "tcp.example.com")[7], 1);

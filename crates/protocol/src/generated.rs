@@ -95,6 +95,21 @@ pub struct Batch {
     /// What rules stopped; 1,024 at most.
     #[prost(message, repeated, tag = "10")]
     pub denied: ::prost::alloc::vec::Vec<Denied>,
+    /// Whether the node enforces rules by domain name, and then what names resolved to for its pods that was not
+    /// told to this controller yet; 2,048 at most.
+    #[prost(bool, tag = "11")]
+    pub with_names: bool,
+    #[prost(message, repeated, tag = "12")]
+    pub names: ::prost::alloc::vec::Vec<ResolvedName>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResolvedName {
+    /// Lowercase, without a dot at the end.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// By its place among the addresses.
+    #[prost(uint32, tag = "2")]
+    pub address: u32,
 }
 /// Packets of one client to one server that a rule stopped: a running total, as far as the kernel told.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -15,7 +15,7 @@ mod report;
 mod rules;
 
 pub use answer::{Answer, millis};
-pub use report::{decode_report, encode_report};
+pub use report::{NAMES, decode_report, encode_report};
 
 use stallproof::Tasks;
 

@@ -11,7 +11,7 @@ use bytes::{Buf, Bytes};
 use prost::Message;
 use traffic::agents::Limits;
 use traffic::conversations::{
-    DeniedRecord, Dropped, LocalWorkload, Moment, Protocol, Record, Report, Totals,
+    DeniedRecord, Dropped, LocalWorkload, Moment, Protocol, Record, Report, ResolvedName, Totals,
 };
 
 use crate::{Malformed, proto};
@@ -23,6 +23,8 @@ const LONGEST_APPLICATION: usize = 64;
 const WORKLOADS: usize = 4096;
 /// As many as a sensor keeps.
 const DENIED: usize = 1024;
+/// Addresses of names. What an agent has more than that is in its next report.
+pub const NAMES: usize = 2048;
 /// The bytes of a policy's kind and name and of its rule's.
 const LONGEST_RULE: usize = 768;
 /// The bytes of a workload's name, and of its namespace's.
@@ -35,7 +37,7 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
     if bytes.len() > limits.batch {
         return Err(Malformed("it has too many bytes"));
     }
-    let most = limits.records + APPLICATIONS + WORKLOADS + DENIED + OTHERS;
+    let most = limits.records + APPLICATIONS + WORKLOADS + DENIED + NAMES + OTHERS;
     if fields(&bytes).is_none_or(|fields| fields > most) {
         return Err(Malformed("it is cut off, or has too many fields"));
     }
@@ -43,9 +45,12 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
     let within = batch.records.len() <= limits.records
         && batch.applications.len() <= APPLICATIONS
         && batch.workloads.len() <= WORKLOADS
-        && batch.denied.len() <= DENIED;
+        && batch.denied.len() <= DENIED
+        && batch.names.len() <= NAMES;
     if !within {
-        return Err(Malformed("it has too many records, applications, workloads or denials"));
+        return Err(Malformed(
+            "it has too many records, applications, workloads, denials or names",
+        ));
     }
     if batch.incarnation == 0 || batch.sequence == 0 {
         return Err(Malformed("incarnations and sequences begin at 1"));
@@ -68,6 +73,10 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
         .transpose()?;
     let denied = batch.denied.iter().map(|it| denied(it, &addresses));
     let denied = denied.collect::<Result<_, _>>()?;
+    let names = batch
+        .with_names
+        .then(|| batch.names.iter().map(|it| resolved(it, &addresses)).collect())
+        .transpose()?;
     let dropped = batch.dropped.unwrap_or_default();
     let proto::Dropped { totals, violations, overruns } = dropped;
     Ok(Report {
@@ -78,6 +87,7 @@ pub fn decode_report(agent: &Arc<str>, bytes: Bytes, limits: Limits) -> Result<R
         denied,
         dropped: Dropped { totals, violations, overruns },
         workloads,
+        names,
     })
 }
 
@@ -94,6 +104,9 @@ pub fn encode_report(report: &Report) -> proto::Batch {
     }
     for workload in report.workloads.iter().flatten() {
         workload.addresses.iter().for_each(|address| index.add(*address));
+    }
+    for ResolvedName { address, .. } in report.names.iter().flatten() {
+        index.add(*address);
     }
     let mut applications = Vec::new();
     let mut names: HashMap<&str, u32> = HashMap::new();
@@ -137,6 +150,11 @@ pub fn encode_report(report: &Report) -> proto::Batch {
         lasted: denied.last.0.saturating_sub(denied.first.0),
     });
     let denied = denied.collect();
+    let resolved = report.names.iter().flatten().map(|it| proto::ResolvedName {
+        name: it.name.to_string(),
+        address: index.place(it.address),
+    });
+    let resolved = resolved.collect();
     let Dropped { totals, violations, overruns } = report.dropped;
     proto::Batch {
         incarnation: report.incarnation,
@@ -149,6 +167,8 @@ pub fn encode_report(report: &Report) -> proto::Batch {
         with_workloads: report.workloads.is_some(),
         workloads,
         denied,
+        with_names: report.names.is_some(),
+        names: resolved,
     }
 }
 
@@ -193,6 +213,17 @@ fn denied(denied: &proto::Denied, addresses: &Addresses<'_>) -> Result<DeniedRec
         first: Moment(denied.first),
         last: Moment(denied.first.saturating_add(denied.lasted)),
     })
+}
+
+fn resolved(
+    resolved: &proto::ResolvedName,
+    addresses: &Addresses<'_>,
+) -> Result<ResolvedName, Malformed> {
+    let proto::ResolvedName { name, address } = resolved;
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return Err(Malformed("a name has 1 to 253 bytes"));
+    }
+    Ok(ResolvedName { name: name.as_str().into(), address: addresses.get(*address)? })
 }
 
 fn workload(

@@ -48,7 +48,7 @@ pub use facts::{ExternalFacts, Labels, LocalWorkload, NodeFacts, PodFacts, Servi
 pub use graph::{Edge, Graph, Level, Node};
 pub use growth::Growth;
 pub use judge::{Judge, Judgement, NoRules, Service, Verdict};
-pub use report::{DeniedRecord, Dropped, Moment, Protocol, Record, Report, Totals};
+pub use report::{DeniedRecord, Dropped, Moment, Protocol, Record, Report, ResolvedName, Totals};
 pub use reporter::Reporter;
 pub use router::{RoutedReport, Router, ShardReport};
 pub use shard::{Applied, Counters, Limits, Shard, shards};

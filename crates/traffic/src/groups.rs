@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::ResourceExt;
-use objects::kinds::{Group, GroupCriteria, GroupMode, GroupSubject};
+use objects::kinds::{Group, GroupCriteria, GroupKey, GroupMode, GroupSpec, GroupSubject, domain};
 use objects::{Invalid, Kind};
 use stallproof::Map;
 
@@ -42,6 +42,8 @@ pub struct Made {
     pub name: Arc<str>,
     pub mode: Option<GroupMode>,
     pub criteria: GroupCriteria,
+    /// The domain names whose addresses are in it, if it names some; it then has nothing else.
+    pub domains: Vec<Arc<str>>,
     pub spec: objects::kinds::GroupSpec,
 }
 
@@ -88,6 +90,7 @@ impl Groups {
             name: group.name_any().into(),
             mode: group.spec.mode,
             criteria: GroupCriteria::compile(&group.spec.criteria)?,
+            domains: domains(&group.spec),
             spec: group.spec.clone(),
         };
         let name = Arc::clone(&made.name);
@@ -325,6 +328,11 @@ impl Groups {
             namespace_labels: self.namespaces.get(&pod.namespace).map(|labels| &**labels),
         }
     }
+}
+
+fn domains(spec: &GroupSpec) -> Vec<Arc<str>> {
+    let named = spec.criteria.iter().filter(|criterion| criterion.key == GroupKey::Domain);
+    named.filter_map(|criterion| domain(&criterion.value).ok().map(Arc::from)).collect()
 }
 
 const EMPTY: Learned = Learned { members: 0, empty_since: None };

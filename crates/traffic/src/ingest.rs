@@ -6,7 +6,7 @@
 //!          Inventory                   │                                   │
 //!  (pods, services, nodes,          Policy ◄───────────────────────────────┘
 //!   groups: one snapshot)            ▲ └──► AgentPolicy, for agents
-//!                              NetworkRules
+//!                     Names ───┘    NetworkRules
 //! ```
 //!
 //! Contract:
@@ -64,6 +64,7 @@ use crate::conversations::{
     Judge, Limits, LocalWorkload, Moment, NoRules, Readers, Report, Router, View,
 };
 use crate::history::HistorySettings;
+use crate::names::Names;
 use crate::violations::ViolationsView;
 use acks::Acks;
 use checkpoints::{Checkpoints, Restored};
@@ -99,6 +100,7 @@ struct Inner {
     readers: Readers,
     learned: learner::Published,
     inventory: Snapshot<Inventory>,
+    names: Names,
     policies: Policies,
     checkpoints: Checkpoints,
 }
@@ -154,10 +156,12 @@ impl Ingest {
         let handles = owners.map(|owner| owner.start(bytes, ledger, tasks));
         let handles = handles.collect::<std::io::Result<_>>()?;
         let inventory = Snapshot::new(Inventory::new(settings.mode));
+        let names = Names::default();
         let policies = Policies::start(
             judge,
             inventory.clone(),
             learned.learned.clone(),
+            names.clone(),
             settings.mode,
             tasks,
         );
@@ -172,6 +176,7 @@ impl Ingest {
             readers,
             learned,
             inventory,
+            names,
             policies,
             checkpoints,
         }));
@@ -248,6 +253,11 @@ impl Ingest {
         self.0.readers.view()
     }
 
+    /// What names of rules resolved to, by node.
+    pub fn names(&self) -> &Names {
+        &self.0.names
+    }
+
     pub fn inventory(&self) -> Published<Inventory> {
         self.0.inventory.load()
     }
@@ -313,6 +323,9 @@ impl ReportSink for Ingest {
         if let Some(workloads) = &report.workloads {
             self.set_workloads(&report.agent, workloads);
         }
+        if let Some(names) = &report.names {
+            self.0.names.tell(&report.agent, names, Moment::now());
+        }
         let counted = match self.0.acks.begin(report, began) {
             Ok(flight) => self.count(report, alive, deadline, op).await.map(|()| flight.counted()),
             Err(outdated) => Err(outdated),
@@ -334,8 +347,9 @@ impl ReportSink for Ingest {
     }
 
     fn forget_agent(&self, node: &str) {
-        let Inner { acks, shards, inventory, .. } = &*self.0;
+        let Inner { acks, shards, inventory, names, .. } = &*self.0;
         acks.forget(node);
+        names.forget(node);
         let name: Arc<str> = node.into();
         // A full queue is no harm: an agent that stays away is forgotten after a day.
         shards.iter().for_each(|handle| handle.try_send(Message::Forget(Arc::clone(&name))));

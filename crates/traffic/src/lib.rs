@@ -18,5 +18,6 @@ pub mod faults;
 pub mod groups;
 pub mod history;
 pub mod ingest;
+pub mod names;
 pub mod rules;
 pub mod violations;

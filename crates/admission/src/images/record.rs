@@ -179,6 +179,9 @@ pub(crate) struct Finding {
     pub(crate) older_elsewhere: bool,
 }
 
+/// An image has hundreds, a cluster millions.
+const _: () = assert!(size_of::<Finding>() == 20);
+
 /// A finding and its place among the others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FindingAt<'f> {

@@ -10,11 +10,13 @@ use axum::Json;
 use axum::extract::State;
 use jiff::Timestamp;
 use policy::program::{Direction, Source};
-use policy::{Probe, ProbePort};
+use policy::spec::{ActionRule, Peer};
+use policy::{Inputs, Probe, ProbePort};
 use programs::status::{self, NodeState, NodeStatus};
 use programs::{ActivePrograms, Facts, NotAnswered, Programs, RuleCounts};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use traffic::names::Names;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -346,6 +348,8 @@ struct Explain {
 struct Explained {
     /// As `fairlead policy explain -o json` prints it. Where a rule decided, `counted` says what it counted
     /// on all nodes: `packets`, `bytes`, on how many `nodes`, and how many `rules` of policies that is of.
+    /// `toName` is the domain name under which the source's node knows the destination; `dependsOn` says that it
+    /// depends on names that this node has not told.
     #[schema(value_type = Object)]
     #[serde(flatten)]
     answer: Value,
@@ -370,14 +374,53 @@ async fn explained(
         port: asked.port.map(number),
         to_name: asked.to_name,
     };
+    let names = api.traffic.as_ref().and_then(|it| it.active.ingest());
+    let names = names.map(|ingest| ingest.names().clone()).unwrap_or_default();
     let answer = off_the_workers(&api, &caller, move || {
-        let (cluster, policies) = (&facts.inputs.cluster, &facts.inputs.policies);
-        let mut answer = policy::words::explain(&probe, cluster, policies)?;
+        let mut answer = named(&probe, &facts.inputs, &names)?;
         add_counts(&mut answer, &programs.rule_counts());
         Ok(answer)
     });
     let answer = answer.await?.map_err(|why: String| Problem::invalid(why))?;
     Ok(Json(Explained { answer }))
+}
+
+/// The explanation, with the names that the source's node resolved to the destination: `toName` is the one that
+/// has it allowed, else the latest. `dependsOn` says that it would need a name that no agent told.
+fn named(probe: &Probe, inputs: &Inputs, names: &Names) -> Result<Value, String> {
+    let (cluster, policies) = (&inputs.cluster, &inputs.policies);
+    let plain = policy::words::explain(probe, cluster, policies)?;
+    let connection = probe.connection(cluster)?;
+    let of_rule = |rule: &ActionRule| rule.peers.iter().any(|it| matches!(it, Peer::Domains(_)));
+    let by_name = policies.groups.values().any(|group| !group.domains.is_empty())
+        || policies.cluster.values().any(|policy| policy.egress.iter().any(of_rule));
+    if probe.to_name.is_some() || !by_name {
+        return Ok(plain);
+    }
+    let (Some(pod), Some(to)) = (&connection.from.pod, connection.to.address) else {
+        return Ok(plain);
+    };
+    let Some(known) = names.of(&pod.node, to) else {
+        let mut plain = plain;
+        plain["dependsOn"] = format!(
+            "rules by domain name, and {}, where the source runs, has not told what names resolve to; say the \
+             name with toName",
+            pod.node
+        )
+        .into();
+        return Ok(plain);
+    };
+    let mut latest = None;
+    for name in known {
+        let probe = Probe { to_name: Some(name.to_string()), ..probe.clone() };
+        let mut answer = policy::words::explain(&probe, cluster, policies)?;
+        answer["toName"] = json!(*name);
+        if answer["verdict"] == "allow" {
+            return Ok(answer);
+        }
+        latest.get_or_insert(answer);
+    }
+    Ok(latest.unwrap_or(plain))
 }
 
 /// What policies are decided from.

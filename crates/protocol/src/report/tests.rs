@@ -73,7 +73,12 @@ prop_compose! {
             last: it.last,
         });
         let denied = denied.collect();
-        Report { agent, incarnation, sequence, records, denied, dropped, workloads }
+        let names = workloads.is_some().then(|| {
+            let names = records.iter().take(3);
+            let named = |it: &Record| ResolvedName { name: "api.example.com".into(), address: it.server };
+            names.map(named).collect()
+        });
+        Report { agent, incarnation, sequence, records, denied, dropped, workloads, names }
     }
 }
 

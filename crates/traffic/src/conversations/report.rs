@@ -152,6 +152,17 @@ pub struct Report {
     pub dropped: Dropped,
     /// All pods of the node, when they have changed: where no Kubernetes tells of them.
     pub workloads: Option<Vec<LocalWorkload>>,
+    /// What names of rules resolved to, as far as the controller was not told; none where the node enforces no
+    /// rules by name.
+    pub names: Option<Vec<ResolvedName>>,
+}
+
+/// An address that a name resolved to, for a pod of the node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ResolvedName {
+    /// Lowercase, without a dot at the end.
+    pub name: Arc<str>,
+    pub address: IpAddr,
 }
 
 /// What an agent had to drop since its start.

@@ -10,6 +10,7 @@ use objects::kinds::{Group, NetworkRule};
 use super::{Ingest, VerdictFilter};
 use crate::conversations::{Conversation, ConversationRef, Judge, Judgement, Moment, Service};
 use crate::groups::Groups;
+use crate::names::Names;
 use crate::rules::{LearnedRule, Policy, Program};
 
 /// Groups and rules that are not in force.
@@ -47,19 +48,22 @@ impl Ingest {
     pub fn compare(&self, proposal: &Proposal, limit: usize) -> Result<Comparison, Invalid> {
         let (inventory, written, learned) = (self.inventory(), self.rules(), self.learned());
         let (rules, groups) = (written.valid(), &inventory.groups);
-        let (now, proposed) = policies(groups, &rules, &learned.rules, proposal)?;
+        let (mut now, mut proposed) = policies(groups, &rules, &learned.rules, proposal)?;
+        (now.names, proposed.names) = (self.names().clone(), self.names().clone());
         Ok(compared(&now, &proposed, self.view().conversations(|_| true, Moment(0)), limit))
     }
 }
 
-/// Those in force, and those that are proposed.
+/// Those in force, and those that are proposed; what names resolve to is none of theirs.
 fn policies(
     groups: &Groups,
     rules: &[NetworkRule],
     learned: &[LearnedRule],
     proposal: &Proposal,
 ) -> Result<(Policy, Policy), Invalid> {
-    let now = Policy { program: Program::compile(rules, learned)?, groups: groups.clone() };
+    let names = Names::default();
+    let program = Program::compile(rules, learned)?;
+    let now = Policy { program, groups: groups.clone(), names: names.clone() };
     let mut groups = groups.clone();
     for group in &proposal.groups {
         groups.apply_group(group)?;
@@ -73,7 +77,7 @@ fn policies(
         all.extend(proposal.rules.iter().cloned());
         Program::compile(&all, learned)?
     };
-    Ok((now, Policy { program, groups }))
+    Ok((now, Policy { program, groups, names }))
 }
 
 fn compared<'a>(

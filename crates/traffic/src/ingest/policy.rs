@@ -17,6 +17,7 @@ use super::inventory::Inventory;
 use super::learner::LearnedView;
 use crate::conversations::{Judge, Moment};
 use crate::groups::Groups;
+use crate::names::Names;
 use crate::rules::{Policy, Program};
 
 /// The least time from one compilation to the next: pods come and go all the time.
@@ -100,13 +101,14 @@ impl Policies {
         judge: Snapshot<Arc<dyn Judge>>,
         inventory: Snapshot<Inventory>,
         learned: Snapshot<LearnedView>,
+        names: Names,
         mode: GroupMode,
         tasks: &Tasks,
     ) -> Self {
         let rules = Snapshot::default();
         let agent_policy = Snapshot::new(AgentPolicy::new(mode));
         let policies = Self { rules, agent_policy };
-        let keeping = policies.clone().keep(judge, inventory, learned, tasks.clone());
+        let keeping = policies.clone().keep(judge, inventory, learned, names, tasks.clone());
         tasks.spawn_essential("guard-policy", keeping);
         policies
     }
@@ -116,6 +118,7 @@ impl Policies {
         judge: Snapshot<Arc<dyn Judge>>,
         inventory: Snapshot<Inventory>,
         learned: Snapshot<LearnedView>,
+        names: Names,
         tasks: Tasks,
     ) {
         let stop = tasks.stopping();
@@ -133,7 +136,8 @@ impl Policies {
                 }
                 of = Some(now);
             }
-            let policy = Policy { program: program.clone(), groups: known.groups.clone() };
+            let groups = known.groups.clone();
+            let policy = Policy { program: program.clone(), groups, names: names.clone() };
             judge.update(|judge| {
                 *judge = Arc::new(policy);
                 true

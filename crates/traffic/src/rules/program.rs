@@ -12,6 +12,7 @@ use super::learn::LearnedRule;
 use crate::conversations::{End, Endpoint, Judge, Judgement, Service, Verdict};
 use crate::groups::Groups;
 use crate::ingest::AgentRule;
+use crate::names::Names;
 
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -81,23 +82,69 @@ impl Program {
     /// The first that speaks of it.
     fn first(
         &self,
-        groups: &Groups,
+        (groups, names): (&Groups, &Names),
         client: &End,
         server: &End,
         about: Service<'_>,
-    ) -> Option<&Compiled> {
-        let speaks = |place: &u32| {
+    ) -> First<'_> {
+        // The first by domain name of which it is not known.
+        let mut unknown: Option<(u32, &Compiled)> = None;
+        let mut speaks = |place: &u32| {
             let rule = self.rules.get(*place as usize)?;
-            let of_it = rule.speaks_of(about)
-                && rule.from.has(groups, client)
-                && rule.to.has(groups, server);
-            of_it.then_some((*place, rule))
+            if !rule.speaks_of(about) {
+                return None;
+            }
+            let from = rule.from.fit(groups, names, client, server);
+            match from.and(|| rule.to.fit(groups, names, server, client)) {
+                Fit::Yes => Some((*place, rule)),
+                Fit::No => None,
+                Fit::Unknown => {
+                    unknown.get_or_insert((*place, rule));
+                    None
+                }
+            }
         };
         let ends = both(print(&client.endpoint), print(&server.endpoint));
         // Two pairs of ends may share a number: each rule is asked itself.
-        let exact = self.exact.get(&ends).and_then(|places| places.iter().find_map(speaks));
+        let exact = self.exact.get(&ends).and_then(|places| places.iter().find_map(&mut speaks));
         let wide = self.wide.iter().find_map(speaks);
-        [exact, wide].into_iter().flatten().min_by_key(|(place, _)| *place).map(|(_, rule)| rule)
+        let decides = [exact, wide].into_iter().flatten().min_by_key(|(place, _)| *place);
+        let unknown = unknown.filter(|(place, _)| decides.is_none_or(|it| *place < it.0));
+        First { decides: decides.map(|it| it.1), unknown: unknown.map(|it| it.1) }
+    }
+}
+
+/// Which rule decides.
+struct First<'p> {
+    decides: Option<&'p Compiled>,
+    /// One before it that would decide if the other end's address had one of its names, which no agent told.
+    unknown: Option<&'p Compiled>,
+}
+
+/// Whether an end is in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    No,
+    /// It depends on names, and the agent that knows them has not told.
+    Unknown,
+}
+
+impl Fit {
+    fn and(self, other: impl FnOnce() -> Self) -> Self {
+        if self == Self::No {
+            return Self::No;
+        }
+        match other() {
+            Self::Yes => self,
+            other => other,
+        }
+    }
+}
+
+impl From<bool> for Fit {
+    fn from(fits: bool) -> Self {
+        if fits { Self::Yes } else { Self::No }
     }
 }
 
@@ -158,6 +205,19 @@ impl GroupMatcher {
         }
     }
 
+    /// Whether an end is in it; a group of domain names has what the node of the other end resolved.
+    fn fit(&self, groups: &Groups, names: &Names, end: &End, other: &End) -> Fit {
+        if let Self::Made(name) = self
+            && let Some(made) = groups.made(name).filter(|made| !made.domains.is_empty())
+        {
+            let at = other.endpoint.node();
+            let fits = at.and_then(|node| names.fits(node, end.address, &made.domains));
+            return fits.map_or(Fit::Unknown, Fit::from);
+        }
+        self.has(groups, end).into()
+    }
+
+    /// Whether an end is in it, whatever names resolve to.
     pub fn has(&self, groups: &Groups, end: &End) -> bool {
         match (self, &*end.endpoint) {
             (Self::Any, _) => true,
@@ -178,22 +238,36 @@ impl GroupMatcher {
 pub struct Policy {
     pub program: Program,
     pub groups: Groups,
+    /// What names resolve to: as of now, not of that moment.
+    pub names: Names,
 }
 
 impl Judge for Policy {
     /// The laxer mode of the two ends decides what becomes of what no rule allows; an end that is no
     /// workload has no say. A rule that denies was written by somebody, and counts while learning
-    /// too.
+    /// too. Where it depends on a rule by domain name, and nobody told what the name resolved to, nothing is
+    /// judged and that rule is named.
     fn judge(&self, client: &End, server: &End, about: Service<'_>) -> Judgement {
         let modes = [client, server].into_iter().filter_map(|end| self.groups.mode(end));
         let Some(mode) = modes.min() else { return Judgement::default() };
-        let rule = self.program.first(&self.groups, client, server, about);
-        let verdict = match (rule.map(|it| it.rule.allows), mode) {
+        let knowledge = (&self.groups, &self.names);
+        let First { decides, unknown } = self.program.first(knowledge, client, server, about);
+        let verdict = |rule: Option<&Compiled>| match (rule.map(|it| it.rule.allows), mode) {
             (Some(true), _) => Verdict::Allowed,
             (None, GroupMode::Discover) => Verdict::Discovered,
             (Some(false), GroupMode::Discover) | (_, GroupMode::Monitor) => Verdict::Violates,
             (_, GroupMode::Protect) => Verdict::ViolatesUnenforced,
         };
-        Judgement { verdict, rule: rule.map(|it| Arc::clone(&it.rule.name)) }
+        let named = |rule: Option<&Compiled>| rule.map(|it| Arc::clone(&it.rule.name));
+        let (verdict, depends) = (verdict(decides), unknown.map(|_| verdict(unknown)));
+        match depends {
+            // What is learned is allowed too.
+            Some(Verdict::Allowed) if verdict == Verdict::Discovered => {}
+            Some(other) if other != verdict => {
+                return Judgement { verdict: Verdict::Unjudged, rule: named(unknown) };
+            }
+            _ => {}
+        }
+        Judgement { verdict, rule: named(decides) }
     }
 }

@@ -10,9 +10,10 @@ use serde_json::{Value, json};
 
 use super::{GroupMatcher, Learned, Policy, Program, export};
 use crate::conversations::{
-    Conversation, End, Endpoint, Judge, Moment, PodFacts, Service, Totals, Verdict,
+    Conversation, End, Endpoint, Judge, Moment, PodFacts, ResolvedName, Service, Totals, Verdict,
 };
 use crate::groups::Groups;
+use crate::names::Names;
 
 fn rule(name: &str, spec: Value) -> NetworkRule {
     NetworkRule::new(name, serde_json::from_value(spec).unwrap())
@@ -62,7 +63,8 @@ fn tcp(port: u16) -> Service<'static> {
 }
 
 fn policy(mode: GroupMode, rules: &[NetworkRule]) -> Policy {
-    Policy { program: Program::compile(rules, &[]).unwrap(), groups: groups(mode) }
+    let program = Program::compile(rules, &[]).unwrap();
+    Policy { program, groups: groups(mode), names: Names::default() }
 }
 
 fn notice(client: End, server: End, protocol: Protocol, port: u16) -> Conversation {
@@ -78,6 +80,52 @@ fn notice(client: End, server: End, protocol: Protocol, port: u16) -> Conversati
         first: Moment(0),
         last: Moment(0),
     }
+}
+
+#[test]
+fn a_rule_by_name_decides_by_what_the_clients_node_told() {
+    let spec = json!({"criteria": [{"key": "domain", "op": "=", "value": "*.example.com"}]});
+    let names = Group::new("names", serde_json::from_value(spec).unwrap());
+    let out = |name: &str, action: &str| {
+        rule(name, json!({"from": "shop/Deployment/web", "to": name, "action": action}))
+    };
+    let judged = |mode, rules: &[NetworkRule], told: Option<&[ResolvedName]>| {
+        let mut policy = policy(mode, rules);
+        policy.groups.apply_group(&names).unwrap();
+        if let Some(told) = told {
+            policy.names.tell("a", told, Moment(0));
+        }
+        let judgement = policy.judge(&workload("web"), &outside(), tcp(443));
+        (judgement.verdict, judgement.rule.map(|rule| rule.to_string()))
+    };
+    let address = outside().address;
+    let known = [ResolvedName { name: "api.example.com".into(), address }];
+    let other = [ResolvedName { name: "api.example.org".into(), address }];
+    let by = |name: &str| Some(name.to_owned());
+    let allow = [out("names", "allow")];
+    for mode in [GroupMode::Monitor, GroupMode::Protect] {
+        let against = match mode {
+            GroupMode::Protect => Verdict::ViolatesUnenforced,
+            _ => Verdict::Violates,
+        };
+        assert_eq!(judged(mode, &allow, Some(&known)), (Verdict::Allowed, by("names")));
+        assert_eq!(judged(mode, &allow, Some(&other)), (against, None));
+        assert_eq!(judged(mode, &allow, Some(&[])), (against, None));
+        // The node told nothing: it is not known, and the rule that it depends on is named.
+        assert_eq!(judged(mode, &allow, None), (Verdict::Unjudged, by("names")));
+        // Either way it is against the rules, or allowed.
+        assert_eq!(judged(mode, &[out("names", "deny")], None), (against, None));
+        let both = [out("names", "allow"), out("external", "allow")];
+        assert_eq!(judged(mode, &both, None), (Verdict::Allowed, by("external")));
+    }
+    assert_eq!(judged(GroupMode::Discover, &allow, None), (Verdict::Discovered, None));
+    let deny = [out("names", "deny")];
+    assert_eq!(judged(GroupMode::Discover, &deny, None), (Verdict::Unjudged, by("names")));
+    assert_eq!(judged(GroupMode::Discover, &deny, Some(&known)), (Verdict::Violates, by("names")));
+    // A rule that decides before it leaves nothing to depend on.
+    let mut first = [out("names", "allow"), out("external", "deny")];
+    first[1].spec.priority = 1;
+    assert_eq!(judged(GroupMode::Monitor, &first, None), (Verdict::Violates, by("external")));
 }
 
 #[test]
@@ -169,7 +217,7 @@ fn what_was_learned_is_allowed_from_then_on() {
     assert!(learned.learn(&seen));
     assert!(!learned.learn(&seen));
     let program = Program::compile(&[], &learned.rules()).unwrap();
-    let policy = Policy { program, groups: groups(GroupMode::Monitor) };
+    let policy = Policy { program, groups: groups(GroupMode::Monitor), names: Names::default() };
     let judgement = policy.judge(&workload("web"), &workload("db"), tcp(5432));
     assert_eq!(judgement.verdict, Verdict::Allowed);
     assert!(judgement.rule.unwrap().starts_with("learned-shop-deployment-web-shop-deployment-db-"));

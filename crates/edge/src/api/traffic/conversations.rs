@@ -4,6 +4,7 @@ use ::traffic::conversations::{
     ConversationRef, Endpoint, KnownApplication, Level, Moment, Node, Totals, Verdict,
 };
 use ::traffic::ingest::{Cursor, Query as Questions, VerdictFilter};
+use ::traffic::names::Names;
 use ::traffic::rules::GroupMatcher;
 use access::Verb;
 use axum::Json;
@@ -78,6 +79,9 @@ impl ConversationParams {
 pub(crate) struct ConversationLine {
     client: ConversationEnd,
     server: ConversationEnd,
+    /// The domain names that the client's node resolved to the server's address, as far as rules have them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    server_names: Vec<String>,
     /// What was folded of these two, for want of room or because it is old: it has no port.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     folded: bool,
@@ -97,7 +101,8 @@ pub(crate) struct ConversationLine {
     /// False where a group is to be protected: stopped on nodes that enforce policies.
     #[serde(skip_serializing_if = "Option::is_none")]
     enforced: Option<bool>,
-    /// The rule that decided.
+    /// The rule that decided; of what is unjudged, the rule by domain name on which it depends, and no agent told
+    /// what its names resolved to.
     #[serde(skip_serializing_if = "Option::is_none")]
     rule: Option<String>,
     #[serde(flatten)]
@@ -129,13 +134,16 @@ impl From<Totals> for ConversationTotals {
     }
 }
 
-impl From<&ConversationRef<'_>> for ConversationLine {
-    fn from(line: &ConversationRef<'_>) -> Self {
+impl ConversationLine {
+    fn new(line: &ConversationRef<'_>, names: &Names) -> Self {
+        let (client, server) = (line.client(), line.server());
+        let names = client.endpoint.node().and_then(|node| names.of(node, server.address));
         let service = line.service();
         let application = KnownApplication::of(line.application(), service);
         Self {
-            client: line.client().into(),
-            server: line.server().into(),
+            client: client.into(),
+            server: server.into(),
+            server_names: names.iter().flatten().map(ToString::to_string).collect(),
             folded: service.is_none(),
             protocol: service.map(|(protocol, _)| protocol.to_string()),
             port: service.map(|(_, port)| port),
@@ -203,8 +211,9 @@ async fn conversations(
             totals: folded.totals.into(),
             last: timestamp(Moment::from_seconds(folded.last)),
         });
+        let shown = page.lines.iter().map(|line| ConversationLine::new(line, ingest.names()));
         Conversations {
-            conversations: page.lines.iter().map(ConversationLine::from).collect(),
+            conversations: shown.collect(),
             next: page.next.map(|next| next.to_string()),
             matched: page.matched,
             totals: page.totals.into(),
@@ -232,7 +241,8 @@ pub(crate) async fn with_end(
         let ends = |line: &&ConversationRef<'_>| {
             wanted(&line.client().endpoint) || wanted(&line.server().endpoint)
         };
-        page.lines.iter().filter(ends).take(limit).map(ConversationLine::from).collect()
+        let shown = page.lines.iter().filter(ends).take(limit);
+        shown.map(|line| ConversationLine::new(line, ingest.names())).collect()
     })
     .await
 }

@@ -221,6 +221,13 @@ fn print_explained(output: &Output, value: &Value) -> Verdict {
         let (from, to, verdict) =
             (text(&value["from"]), text(&value["to"]), text(&value["verdict"]));
         let mut all = format!("{from} to {to} {port}: {verdict}\n");
+        // What a server adds where rules name domains.
+        if let Some(name) = value["toName"].as_str() {
+            all.push_str(&format!("as {name}, which its node resolved to the address\n"));
+        }
+        if let Some(depends) = value["dependsOn"].as_str() {
+            all.push_str(&format!("it depends on {depends}\n"));
+        }
         for (name, end) in [("egress", from), ("ingress", to)] {
             let side = &value[name];
             all.push_str(&format!("\n{name} of {end}: {}\n", text(&side["verdict"])));

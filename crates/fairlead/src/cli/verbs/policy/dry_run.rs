@@ -51,9 +51,13 @@ pub(super) struct DryRun {
 
 /// A line of `fairlead conversations -o json`, as far as it matters here.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Conversation {
     client: ConversationEnd,
     server: ConversationEnd,
+    /// What the client's node resolved to the server's address.
+    #[serde(default)]
+    server_names: Vec<String>,
     /// None of what was folded.
     protocol: Option<String>,
     port: Option<u16>,
@@ -97,6 +101,19 @@ impl Conversation {
             to_name: None,
         })
     }
+
+    /// By the name that lets it pass, if the server has one.
+    fn answer(&self, probe: &Probe, inputs: &Inputs) -> Option<Answer> {
+        let names = self.server_names.iter().cloned().map(Some).chain([None]);
+        let answers = names.map(|to_name| {
+            let probe = Probe { to_name, ..probe.clone() };
+            probe.answer(&inputs.cluster, &inputs.policies).ok()
+        });
+        let answers: Option<Vec<_>> = answers.collect();
+        let mut answers = answers?;
+        let passes = answers.iter().position(Answer::allowed).unwrap_or(answers.len() - 1);
+        Some(answers.swap_remove(passes))
+    }
 }
 
 pub(super) fn run(args: &DryRun) -> Verdict {
@@ -132,7 +149,7 @@ fn judge(args: &DryRun, inputs: &Inputs, seen: &Conversations) -> Verdict {
     for conversation in &seen.conversations {
         let probe = conversation.probe();
         // A pod that is gone since cannot be asked about.
-        let answer = probe.and_then(|it| it.answer(&inputs.cluster, &inputs.policies).ok());
+        let answer = probe.and_then(|it| conversation.answer(&it, inputs));
         match answer {
             None => unjudged += 1,
             Some(answer) => {
