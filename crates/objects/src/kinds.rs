@@ -60,9 +60,9 @@ pub use identity::{
 pub use image_report::{ImageReport, ImageReportSpec, ImageReportSummary, LONGEST_DATA};
 pub use image_trust_root::{ImageTrustRoot, ImageTrustRootSpec, ImageVerifier};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, JoinedCluster, KubeconfigSecretRef,
-    MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus, MeshCondition, MeshState,
-    SkippedNode,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, ExternalPeer, JoinedCluster,
+    KubeconfigSecretRef, MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus,
+    MeshCondition, MeshState, SkippedNode,
 };
 pub use network_rule::{GroupName, NetworkRule, NetworkRuleSpec, Ports, Protocol, RuleAction};
 pub use open_report::{OpenReport, OpenReportResult, OpenReportSummary, OpenReportTime};

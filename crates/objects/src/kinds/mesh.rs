@@ -10,7 +10,7 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::field;
+use super::{field, wireguard};
 use crate::name;
 use crate::store::{Invalid, Kind};
 
@@ -29,6 +29,9 @@ const LONGEST_CLUSTER: usize = 63;
 /// One that dies must leave another.
 const FEWEST_GATEWAYS: u32 = 2;
 const MOST_GATEWAYS: u32 = 16;
+const MOST_EXTERNAL_NETWORKS: usize = 8;
+/// The most machines outside of clusters: each is a peer of every node.
+const MOST_EXTERNAL_PEERS: usize = 256;
 /// How many skipped nodes a status lists; it counts all of them.
 pub const MOST_SKIPPED: usize = 32;
 
@@ -68,6 +71,53 @@ pub struct ClusterMeshSpec {
     /// Take over the peers that kilo-clustermesh made for a mesh of this name.
     #[serde(default, skip_serializing_if = "is_false")]
     pub adopt: bool,
+    /// Join Services: one with a `ServiceExport` (multicluster.x-k8s.io) is reached from every cluster.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub services: bool,
+    /// The ranges from which machines outside of clusters get their addresses.
+    #[serde(rename = "externalNetworks", default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MOST_EXTERNAL_NETWORKS),
+        inner(length(min = 1, max = LONGEST_NETWORK), regex(pattern = NETWORK))
+    )]
+    pub external_networks: Vec<String>,
+    /// Machines outside of clusters that reach all of them: a laptop, an office.
+    #[serde(rename = "externalPeers", default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MOST_EXTERNAL_PEERS),
+        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+    )]
+    pub external_peers: Vec<ExternalPeer>,
+}
+
+/// A machine outside of clusters. Its private key is on that machine alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExternalPeer {
+    #[schemars(length(min = 1, max = LONGEST_CLUSTER), regex(pattern = field::LABEL))]
+    pub name: String,
+    /// The public half of its key.
+    #[schemars(length(min = wireguard::KEY_LENGTH, max = wireguard::KEY_LENGTH), regex(pattern = wireguard::KEY))]
+    pub public_key: String,
+    /// Its addresses, each in one of `externalNetworks`.
+    #[schemars(length(min = 1, max = MOST_EXTERNAL_NETWORKS), inner(length(min = 1, max = LONGEST_NETWORK)))]
+    pub addresses: Vec<String>,
+    /// The networks behind it, which clusters reach through it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MOST_EXTERNAL_NETWORKS),
+        inner(length(min = 1, max = LONGEST_NETWORK), regex(pattern = NETWORK))
+    )]
+    pub networks: Vec<String>,
+}
+
+impl ExternalPeer {
+    /// What is sent to it: its addresses, then the networks behind it. What does not parse is left out.
+    pub fn routes(&self) -> Vec<IpNet> {
+        let own = self.addresses.iter().filter_map(|it| it.parse::<std::net::IpAddr>().ok());
+        let behind = self.networks.iter().filter_map(|it| it.parse::<IpNet>().ok());
+        own.map(IpNet::from).chain(behind.map(|it| it.trunc())).collect()
+    }
 }
 
 /// Who carries a mesh's packets.
@@ -165,7 +215,7 @@ pub struct ClusterMeshStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_JOINED))]
     pub joined: Vec<JoinedCluster>,
-    /// The conditions Ready, Progressing and NetworksOverlap.
+    /// The conditions Ready, Progressing, NetworksOverlap and, of a mesh that joins Services, Services.
     #[serde(default)]
     #[schemars(length(max = field::MOST_CONDITIONS))]
     pub conditions: Vec<MeshCondition>,
@@ -184,6 +234,13 @@ pub struct JoinedCluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = LONGEST_CLUSTER))]
     pub cluster_ref: Option<String>,
+    /// The uid of its namespace `kube-system`, by which it is known whatever leads to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = field::LONGEST_NAME))]
+    pub identity: Option<String>,
+    /// Whether it may have imported Services, too.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub services: bool,
     /// What the removal of its peers waits for, when the cluster has left the mesh or the mesh is being
     /// deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -354,6 +411,8 @@ impl From<&MeshCluster> for JoinedCluster {
             local: cluster.local,
             kubeconfig_secret_ref: cluster.kubeconfig_secret_ref.clone(),
             cluster_ref: cluster.cluster_ref.clone(),
+            identity: None,
+            services: false,
             leaving: None,
         }
     }
@@ -401,6 +460,7 @@ impl Kind for ClusterMesh {
                 problems.add(&at, format!("is the same cluster as clusters[{first}]"));
             }
         }
+        check_external(&mut problems, &self.spec);
         problems.into_result()
     }
 
@@ -410,6 +470,71 @@ impl Kind for ClusterMesh {
             check_status(&mut problems, status);
         }
         problems.into_result()
+    }
+}
+
+/// Checks that no address of a machine outside belongs to somebody else.
+fn check_external(problems: &mut Invalid, spec: &ClusterMeshSpec) {
+    let at = "spec.externalNetworks";
+    field::at_most(problems, at, spec.external_networks.len(), MOST_EXTERNAL_NETWORKS);
+    field::at_most(problems, "spec.externalPeers", spec.external_peers.len(), MOST_EXTERNAL_PEERS);
+    let clusters = spec.clusters.iter().flat_map(|cluster| {
+        let networks = cluster.allowed_networks.iter().filter_map(|it| it.parse::<IpNet>().ok());
+        networks.map(move |network| (network, cluster.name.clone()))
+    });
+    let mut taken: Vec<(IpNet, String)> = clusters.collect();
+    let overlaps = |a: &IpNet, b: &IpNet| a.contains(b) || b.contains(a);
+    let mut ranges = Vec::new();
+    for (i, text) in spec.external_networks.iter().enumerate() {
+        let Ok(range) = text.parse::<IpNet>() else {
+            problems.add(
+                format!("{at}[{i}]"),
+                format!("{text:?} is not a network, such as 10.99.0.0/24"),
+            );
+            continue;
+        };
+        if let Some((network, owner)) = taken.iter().find(|(it, _)| overlaps(it, &range)) {
+            problems.add(format!("{at}[{i}]"), format!("{range} overlaps {network} of {owner}"));
+        }
+        ranges.push(range);
+    }
+    let mut names = BTreeMap::new();
+    let mut keys = BTreeMap::new();
+    for (i, peer) in spec.external_peers.iter().enumerate() {
+        let at = format!("spec.externalPeers[{i}]");
+        let ExternalPeer { name, public_key, addresses, networks } = peer;
+        if let Some(problem) = name::dns_label(name) {
+            problems.add(format!("{at}.name"), format!("{name:?} {problem}"));
+        }
+        wireguard::check_key(problems, &format!("{at}.publicKey"), Some(public_key));
+        if let Some(first) = names.insert(name, i) {
+            problems.add(format!("{at}.name"), format!("is that of externalPeers[{first}] too"));
+        }
+        if let Some(first) = keys.insert(public_key, i) {
+            problems
+                .add(format!("{at}.publicKey"), format!("is that of externalPeers[{first}] too"));
+        }
+        if addresses.is_empty() {
+            problems
+                .add(format!("{at}.addresses"), "needs at least one address of externalNetworks");
+        }
+        for address in addresses {
+            let parsed = address.parse::<std::net::IpAddr>().ok();
+            if !parsed.is_some_and(|it| ranges.iter().any(|range| range.contains(&it))) {
+                let problem = format!("{address:?} is not an address of spec.externalNetworks");
+                problems.add(format!("{at}.addresses"), problem);
+            }
+        }
+        for network in networks.iter().filter(|it| it.parse::<IpNet>().is_err()) {
+            let problem = format!("{network:?} is not a network, such as 192.168.7.0/24");
+            problems.add(format!("{at}.networks"), problem);
+        }
+        for route in peer.routes() {
+            if let Some((other, owner)) = taken.iter().find(|(it, _)| overlaps(it, &route)) {
+                problems.add(&at, format!("{route} overlaps {other} of {owner}"));
+            }
+            taken.push((route, name.clone()));
+        }
     }
 }
 
@@ -498,7 +623,9 @@ fn check_status(problems: &mut Invalid, status: &ClusterMeshStatus) {
     field::at_most(problems, "status.joined", joined.len(), MOST_JOINED);
     for (i, joined) in joined.iter().enumerate() {
         let at = |field: &str| format!("status.joined[{i}].{field}");
-        let JoinedCluster { name, cluster_ref, leaving, .. } = joined;
+        let JoinedCluster { name, cluster_ref, identity, leaving, .. } = joined;
+        let identity = identity.as_deref().unwrap_or_default();
+        field::no_longer(problems, &at("identity"), identity, field::LONGEST_NAME);
         let cluster = cluster_ref.as_deref().unwrap_or_default();
         let leaving = leaving.as_deref().unwrap_or_default();
         field::no_longer(problems, &at("name"), name, LONGEST_CLUSTER);

@@ -11,8 +11,8 @@ use super::field;
 use crate::store::{Invalid, Kind};
 
 /// 32 bytes in base64, as `wg` writes them.
-const KEY: &str = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$";
-const KEY_LENGTH: usize = 44;
+pub(super) const KEY: &str = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$";
+pub(super) const KEY_LENGTH: usize = 44;
 const MOST_ALLOWED_IPS: usize = 1024;
 const LONGEST_NETWORK: usize = 49;
 const LONGEST_HOST: usize = 253;
@@ -197,8 +197,8 @@ impl Kind for WireguardNode {
         if self.name_any() != *node {
             problems.add("metadata.name", format!("must be {node}, as spec.node"));
         }
-        key(&mut problems, "spec.publicKey", Some(public_key));
-        key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
+        check_key(&mut problems, "spec.publicKey", Some(public_key));
+        check_key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
         if *port == 0 {
             problems.add("spec.port", "is 1 to 65535");
         }
@@ -233,13 +233,13 @@ impl Kind for WireguardPeer {
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.port == 0) {
             problems.add("spec.endpoint.port", "is 1 to 65535");
         }
-        key(&mut problems, "spec.publicKey", Some(public_key));
-        key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
+        check_key(&mut problems, "spec.publicKey", Some(public_key));
+        check_key(&mut problems, "spec.nextPublicKey", next_public_key.as_ref());
         problems.into_result()
     }
 }
 
-fn key(problems: &mut Invalid, path: &str, key: Option<&String>) {
+pub(super) fn check_key(problems: &mut Invalid, path: &str, key: Option<&String>) {
     let last = |key: &str| key.as_bytes().get(42).is_some_and(|b| b"AEIMQUYcgkosw048".contains(b));
     let text = |key: &str| {
         key.bytes().take(42).all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'/')
