@@ -3,8 +3,14 @@
 //! A packet needs a peer at both ends: one in the cluster that sends it, with a route to its destination,
 //! and one in the cluster that receives it, from which it may come.
 
+use kube::ResourceExt;
 use objects::kinds::{ClusterMesh, MeshClusterStatus, MeshState};
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::name::{hashed_name, plain_name};
+use crate::overlap;
+use crate::tunnels::ClusterTunnels;
 
 /// One reason why a cluster cannot be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -102,6 +108,82 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Reachability, S
     }
     Ok(Reachability { from: from.to_owned(), to: to.to_owned(), reasons })
 }
+
+/// What the tunnels between two clusters have to say, in the order of nodes: the reasons why packets do not
+/// come through, and how many tunnels answer.
+pub fn check_tunnels(
+    mesh: &ClusterMesh,
+    from: &str,
+    to: &str,
+    clusters: &[ClusterTunnels],
+) -> (Vec<Finding>, u32) {
+    let (name, namespace) = (mesh.name_any(), overlap::namespace(mesh));
+    let of = |cluster: &str| clusters.iter().find(|it| it.cluster == cluster);
+    let (mut reasons, mut answering) = (Vec::new(), 0);
+    for (here, there) in [(from, to), (to, from)] {
+        let (Some(sending), Some(receiving)) = (of(here), of(there)) else { continue };
+        let peer_of = |peer: &str| {
+            receiving.nodes.iter().find(|it| {
+                peer == plain_name(&name, there, &it.node)
+                    || peer == hashed_name(&namespace, &name, there, &it.node)
+            })
+        };
+        for node in &sending.nodes {
+            let Some(status) = &node.status else { continue };
+            let tunnels = status["tunnels"].as_array().map_or(&[][..], Vec::as_slice);
+            for tunnel in tunnels {
+                let peer = tunnel["peer"].as_str().unwrap_or_default();
+                let Some(remote) = peer_of(peer) else { continue };
+                let ends = format!("{here}/{} to {there}/{}", node.node, remote.node);
+                match tunnel_problem(status, tunnel, &ends) {
+                    Some(finding) => reasons.push(finding),
+                    None => answering += u32::from(tunnel["state"] == "Up"),
+                }
+            }
+        }
+    }
+    (reasons, answering)
+}
+
+/// The first step at which packets end that a node's agent has found: the name, the handshake, the way
+/// through the tunnel, its MTU, its loss.
+fn tunnel_problem(status: &Value, tunnel: &Value, ends: &str) -> Option<Finding> {
+    let finding = |reason, message: String| Some(Finding { reason, message });
+    let endpoint = tunnel["endpoint"].as_str();
+    if tunnel["state"] == "Down" {
+        return match (tunnel["lastHandshake"].as_str(), endpoint) {
+            (None, None) => finding(
+                "NoEndpoint",
+                format!("{ends}: no address is known, and nobody has connected from there"),
+            ),
+            (None, Some(at)) => finding(
+                "NoHandshake",
+                format!("{ends}: no handshake with {at}; does a firewall drop its UDP port?"),
+            ),
+            (Some(last), _) => finding(
+                "TunnelDown",
+                format!("{ends}: probes are not answered; the last handshake was {last}"),
+            ),
+        };
+    }
+    let loss = tunnel["lossPercent"].as_u64().unwrap_or(0);
+    if loss >= LOSSY {
+        return finding("TunnelLossy", format!("{ends}: {loss} of 100 probes are lost"));
+    }
+    let (narrow, wide) = (tunnel["mtu"].as_u64(), status["mtu"].as_u64());
+    match (narrow, wide) {
+        (Some(narrow), Some(wide)) if narrow < MIN_MTU && narrow < wide => finding(
+            "MtuTooSmall",
+            format!("{ends}: packets of more than {narrow} bytes do not come through"),
+        ),
+        _ => None,
+    }
+}
+
+/// From how many lost probes of a hundred on a tunnel is of little use.
+const LOSSY: u64 = 20;
+/// The least that IPv6 needs.
+const MIN_MTU: u64 = 1280;
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ipnet::IpNet;
 use kube::ResourceExt;
-use objects::kinds::{ClusterMesh, DataPlane, MeshCluster};
+use objects::kinds::{ClusterMesh, DataPlane, ExternalPeer, MeshCluster};
 
 use crate::name::PeerNames;
 use crate::overlap::{self, Overlap};
@@ -30,7 +30,13 @@ pub(crate) struct MeshContext {
     pub(crate) plain_names_taken: bool,
     /// The mesh's largest keepalive, which every peer gets.
     pub(crate) keepalive: u32,
+    /// Machines outside of clusters, which are peers in all of them.
+    pub(crate) external: Vec<ExternalPeer>,
 }
+
+/// Stands for the machines outside of clusters where a peer's cluster is named. No cluster has this name:
+/// names of clusters are in lower case.
+pub(crate) const EXTERNAL: &str = "External";
 
 impl MeshContext {
     pub(crate) fn new(mesh: &ClusterMesh, others: &[ClusterMesh]) -> Self {
@@ -49,6 +55,7 @@ impl MeshContext {
             overlaps,
             plain_names_taken: others.iter().any(comes_first),
             keepalive: keepalive.into(),
+            external: mesh.spec.external_peers.clone(),
             networks: clusters.iter().map(overlap::networks).collect(),
             clusters,
             name,

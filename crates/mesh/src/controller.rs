@@ -26,16 +26,23 @@
 //! - **status**: data that is written when it changes. It describes what was observed, so that `Ready` is
 //!   never true with a peer missing.
 //!
+//! With `services: true` the Services of the clusters go the same way, in snapshots and tasks of their own:
+//! `ObservedServices`, `ServiceReconciler`, `service_writer`. Endpoints change more often than nodes, and
+//! neither waits for the other.
+//!
 //! Before a cluster gets its first peer, the mesh has a finalizer and the cluster is in `status.joined`.
 //! It leaves that list when it was observed without peers of the mesh, or when a person gave it up
 //! (annotation [`FORGET`]). So neither a restart nor a new leader forgets a cluster.
 
 mod cluster_access;
 mod observed_clusters;
+mod observed_services;
 mod observer;
 mod participants;
 mod peer_writer;
 mod reconciler;
+mod service_reconciler;
+mod service_writer;
 mod status_writer;
 mod supervisor;
 
@@ -43,15 +50,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fleet::{Fleet, Timing};
+use fleet::{Connection, Fleet, Timing};
 use kube::ResourceExt;
-use objects::kinds::ClusterMesh;
+use objects::kinds::{ClusterMesh, DataPlane, MeshClusterRef};
 use objects::{Fence, Id, Leader, Objects, Watched, Within};
 use stallproof::{Ledger, Snapshot};
 
 use cluster_access::ClusterAccess;
 use observed_clusters::ObservedClusters;
+use observed_services::ObservedServices;
+use service_reconciler::ServiceProblems;
 use supervisor::Supervisor;
+
+use crate::meshes::Meshes;
+use crate::observation::Observation;
 
 /// An annotation of a mesh: the clusters that left it, or that it is deleted with, and that are not
 /// waited for any more. Their names are separated by commas.
@@ -72,6 +84,13 @@ struct Shared {
     access: ClusterAccess,
     meshes: Snapshot<Watched<Id, Arc<ClusterMesh>>>,
     clusters: Snapshot<ObservedClusters>,
+    services: Snapshot<ObservedServices>,
+    service_problems: Snapshot<ServiceProblems>,
+}
+
+/// Returns whether a mesh joins the Services of its clusters.
+fn has_services(mesh: &ClusterMesh) -> bool {
+    mesh.spec.services && mesh.metadata.deletion_timestamp.is_none()
 }
 
 /// The clusters that a person gave up.
@@ -80,8 +99,35 @@ pub(crate) fn forgotten(mesh: &ClusterMesh) -> BTreeSet<&str> {
     names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
+/// What the leader knows of the clusters of meshes, for those who ask it.
+#[derive(Clone, Debug)]
+pub(crate) struct MeshAccess {
+    access: ClusterAccess,
+    clusters: Snapshot<ObservedClusters>,
+}
+
+impl MeshAccess {
+    pub(crate) fn connection(&self, cluster: &MeshClusterRef) -> Result<Connection, fleet::Error> {
+        self.access.connection(cluster)
+    }
+
+    /// The nodes of a cluster as plans see them.
+    pub(crate) fn nodes(&self, cluster: &MeshClusterRef, plane: DataPlane) -> Observation {
+        let clusters = self.clusters.load();
+        let observed = clusters.get(cluster).map(|it| it.observation(plane).nodes.clone());
+        let nodes = observed.unwrap_or_else(|| Observation::default().nodes);
+        // Without peers nothing has to be decided about them.
+        Observation { nodes, ..Observation::default() }
+    }
+}
+
 /// Starts what the leader does for meshes. It ends with the leader's tasks.
 pub fn start(leader: &Leader, fleet: &Fleet, ledger: &Ledger) {
+    start_for(leader, fleet, ledger, &Meshes::new(leader.objects.clone()));
+}
+
+/// As [`start`], and has `meshes` answer what only the leader knows.
+pub fn start_for(leader: &Leader, fleet: &Fleet, ledger: &Ledger, meshes: &Meshes) {
     let tasks = leader.tasks.child("mesh");
     let (objects, ledger) = (leader.objects.clone(), ledger.clone());
     let timing = Timing { retry: RETRY, ..Timing::default() };
@@ -89,11 +135,14 @@ pub fn start(leader: &Leader, fleet: &Fleet, ledger: &Ledger) {
     let shared = Shared {
         meshes: objects.watched(Within::default(), &tasks),
         clusters: Snapshot::default(),
+        services: Snapshot::default(),
+        service_problems: Snapshot::default(),
         access: ClusterAccess { fleet: fleet.clone(), from_secrets },
         fence: leader.fence.clone(),
         objects,
         ledger,
     };
+    meshes.lead(MeshAccess { access: shared.access.clone(), clusters: shared.clusters.clone() });
     let stop = tasks.stopping();
     let supervisor = Supervisor::new(tasks, shared, offers);
     // Without it no mesh would be reconciled: another replica leads instead.

@@ -13,10 +13,18 @@ use crate::peer::Peer;
 /// what they share.
 pub type Index<T> = OrdMap<Arc<str>, Arc<T>>;
 
-/// Indexes objects by their names.
+/// Indexes objects by their names; those of a namespace as `namespace/name`.
 pub fn index<T: ResourceExt>(objects: impl IntoIterator<Item = T>) -> Index<T> {
-    let named = |object: T| (Arc::from(object.name_any()), Arc::new(object));
+    let named = |object: T| (Arc::from(index_key(&object)), Arc::new(object));
     objects.into_iter().map(named).collect()
+}
+
+/// An object's place in an index.
+pub(crate) fn index_key(object: &impl ResourceExt) -> String {
+    match object.namespace() {
+        Some(namespace) => format!("{namespace}/{}", object.name_any()),
+        None => object.name_any(),
+    }
 }
 
 /// The nodes or the peers of a cluster.

@@ -110,6 +110,16 @@ impl PeerEndpoint {
         Self { dns_or_ip, port: port.into() }
     }
 
+    /// The endpoint as `wg` takes it.
+    pub(crate) fn text(&self) -> String {
+        let port = self.port;
+        match (&self.dns_or_ip.ip, &self.dns_or_ip.dns) {
+            (Some(ip), _) if ip.contains(':') => format!("[{ip}]:{port}"),
+            (Some(host), _) | (None, Some(host)) => format!("{host}:{port}"),
+            (None, None) => String::new(),
+        }
+    }
+
     pub(crate) fn dns(name: String, port: u16) -> Self {
         Self { dns_or_ip: DnsOrIp { dns: Some(name), ip: None }, port: port.into() }
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus};
 
-use crate::context::MeshContext;
+use crate::context::{EXTERNAL, MeshContext};
 use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::{Index, Observation, Observed, changes};
@@ -55,7 +55,38 @@ pub struct Planner {
 impl Planner {
     /// Plans a mesh beside other meshes. Nothing has been observed of its clusters yet.
     pub fn new(mesh: &ClusterMesh, others: &[ClusterMesh]) -> Self {
-        Self { context: MeshContext::new(mesh, others), ..Self::default() }
+        Self::with_context(MeshContext::new(mesh, others))
+    }
+
+    fn with_context(context: MeshContext) -> Self {
+        let mut planner = Self { context, ..Self::default() };
+        planner.add_external();
+        planner
+    }
+
+    /// Adds the machines outside of clusters as the nodes of a cluster that is a source alone. They have
+    /// no endpoint: they connect by themselves.
+    fn add_external(&mut self) {
+        if self.context.external.is_empty() {
+            return;
+        }
+        let cluster: Arc<str> = EXTERNAL.into();
+        let mut source = SourceCluster::default();
+        for peer in self.context.external.clone() {
+            let name: Arc<str> = peer.name.as_str().into();
+            let peered = PeeredNode {
+                name: Arc::clone(&name),
+                peer_names: self.context.peer_names(EXTERNAL, &peer.name),
+                key: peer.public_key.clone(),
+                next_key: None,
+                routes: peer.routes().iter().map(ToString::to_string).collect(),
+                endpoint: None,
+            };
+            let node = (Arc::clone(&cluster), Arc::clone(&name));
+            self.index(&node, &peered, &mut BTreeSet::new());
+            source.peered.insert(name, peered);
+        }
+        self.clusters.entry(cluster).or_default().source = Some(source);
     }
 
     /// Takes over a change of the mesh or of another mesh. If it makes a difference to the plan, the
@@ -65,9 +96,9 @@ impl Planner {
         if context == self.context {
             return;
         }
-        let before = std::mem::replace(self, Self { context, ..Self::default() });
+        let before = std::mem::replace(self, Self::with_context(context));
         for (name, cluster) in before.clusters {
-            if !before.removed.contains(&name) {
+            if !before.removed.contains(&name) && &*name != EXTERNAL {
                 self.observe(&name, &cluster.observation);
             }
         }
@@ -475,10 +506,16 @@ impl Planner {
         }
     }
 
+    /// The nodes of a cluster that are peers of the others, and the networks that one of them carries.
+    pub(crate) fn source(&self, cluster: &str) -> Option<&SourceCluster> {
+        self.clusters.get(cluster)?.source.as_ref()
+    }
+
     /// Everything that there is to say, where `before` is the status that was written last.
     pub(crate) fn plan(&self, before: Option<&ClusterMeshStatus>, generation: Option<i64>) -> Plan {
         let target = |name: &Arc<str>| Some((name.to_string(), self.target_plan(name)?));
-        let sources = || self.clusters.iter().filter_map(|(n, c)| Some((n, c.source.as_ref()?)));
+        let clusters = || self.clusters.iter().filter(|(name, _)| &***name != EXTERNAL);
+        let sources = || clusters().filter_map(|(n, c)| Some((n, c.source.as_ref()?)));
         Plan {
             targets: self.clusters.keys().filter_map(target).collect(),
             skipped: sources().map(|(n, of)| (n.to_string(), of.skipped.clone())).collect(),

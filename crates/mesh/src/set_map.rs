@@ -30,6 +30,10 @@ impl<K: Eq + Hash, V: Ord> SetMap<K, V> {
         }
     }
 
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.keys()
+    }
+
     /// The values of a key in their order.
     pub(crate) fn get<Q: Eq + Hash + ?Sized>(&self, key: &Q) -> impl Iterator<Item = &V>
     where

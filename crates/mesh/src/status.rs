@@ -98,6 +98,23 @@ pub(crate) fn status(
     status
 }
 
+/// The condition of a mesh that joins Services, from what is wrong with them in each cluster.
+pub(crate) fn services_condition(problems: Option<&BTreeMap<String, String>>) -> MeshCondition {
+    let of = |(cluster, why): (&String, &String)| format!("{cluster}: {why}");
+    let problems: Vec<String> = problems.into_iter().flatten().map(of).collect();
+    let (status, reason, message) = match problems.is_empty() {
+        true => ("True", "Joined", "exported Services are reached from every cluster".to_owned()),
+        false => ("False", "Problem", abridge(&problems, "; ")),
+    };
+    MeshCondition {
+        r#type: "Services".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: None,
+    }
+}
+
 /// Sets the time of each condition that has the same status as in `before`; the others have none.
 pub(crate) fn keep_transition_times(
     status: &mut ClusterMeshStatus,

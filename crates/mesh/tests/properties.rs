@@ -332,3 +332,98 @@ proptest! {
         }
     }
 }
+
+/// The peers of machines outside of clusters, by target.
+fn external(observations: &Observations) -> BTreeMap<String, Vec<(String, Vec<String>)>> {
+    let of = |observation: &Observation| {
+        let outside =
+            |peer: &&Peer| peer.labels().get(label::CLUSTER).is_some_and(|it| it == "External");
+        let all = peers(observation).into_iter().filter(outside);
+        all.map(|peer| (peer.name_any(), peer.spec.allowed_ips.clone())).collect()
+    };
+    observations.iter().map(|(name, observation)| (name.clone(), of(observation))).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_machine_outside_is_a_peer_in_every_cluster_until_it_is_revoked(
+        clusters in nodes(), plane in planes()
+    ) {
+        let mut mesh = mesh(clusters.len(), plane);
+        mesh.spec.external_networks = vec!["10.250.0.0/24".to_owned()];
+        mesh.spec.external_peers = vec![serde_json::from_value(json!({
+            "name": "laptop", "publicKey": "laptop", "addresses": ["10.250.0.1"], "networks": ["172.20.0.0/24"],
+        })).unwrap()];
+        let mut observations = observations(&clusters);
+        for _ in 0..2 {
+            apply(&planned(&mesh, &observations), &mut observations);
+        }
+        prop_assert!(planned(&mesh, &observations).is_empty());
+        let routes = vec!["10.250.0.1/32".to_owned(), "172.20.0.0/24".to_owned()];
+        let expected = vec![("m--external--laptop".to_owned(), routes)];
+        for (target, found) in external(&observations) {
+            prop_assert_eq!(&found, &expected, "{}", target);
+            disjoint(&peers(&observations[&target]));
+        }
+        // A new key is written in place.
+        mesh.spec.external_peers[0].public_key = "another".to_owned();
+        let plan = planned(&mesh, &observations);
+        prop_assert!(plan.targets.values().all(|it| it.creates.is_empty() && it.updates.len() == 1));
+        apply(&plan, &mut observations);
+        mesh.spec.external_peers.clear();
+        apply(&planned(&mesh, &observations), &mut observations);
+        prop_assert!(external(&observations).values().all(Vec::is_empty));
+        prop_assert!(planned(&mesh, &observations).is_empty());
+    }
+}
+
+/// Ten clusters of a hundred nodes with our own data plane: every node is a peer in the nine others.
+#[test]
+fn a_thousand_nodes_with_our_own_data_plane_converge_and_one_change_is_written_nine_times() {
+    const CLUSTERS: usize = 10;
+    const NODES: usize = 100;
+    let mesh = mesh(CLUSTERS, DataPlane::Wireguard);
+    let node = |c: usize, i: usize, endpoint: &str| {
+        let said = WireguardNodeSpec {
+            node: format!("n{i}"),
+            public_key: format!("key-{c}-{i}"),
+            next_public_key: None,
+            port: 51821,
+        };
+        let node = serde_json::from_value(json!({
+            "metadata": {"name": format!("n{i}"),
+                         "annotations": {"fairlead.dev/wireguard-endpoint": endpoint}},
+            "spec": {"podCIDRs": [format!("10.{c}.{i}.0/24")]},
+            "status": {"addresses": [{"type": "InternalIP", "address": format!("192.168.{c}.{i}")}]},
+        }))
+        .unwrap();
+        with_wireguard(node, Some(&WireguardNode::new(&format!("n{i}"), said)), [])
+    };
+    let observation = |c: usize| {
+        let nodes = (0..NODES).map(|i| node(c, i, &format!("198.51.100.{i}:51821")));
+        let peers = Observed::Known(Index::default());
+        (format!("c{c}"), Observation { nodes: Observed::Known(index(nodes)), peers })
+    };
+    let mut observations: Observations = (0..CLUSTERS).map(observation).collect();
+    let first = planned(&mesh, &observations);
+    for target in first.targets.values() {
+        assert_eq!(target.creates.len(), (CLUSTERS - 1) * NODES);
+        assert!(target.creates.iter().all(|peer| peer.kind == "WireguardPeer"));
+    }
+    apply(&first, &mut observations);
+    assert!(planned(&mesh, &observations).is_empty());
+    // Every pair of 900 peers would take a while: no network comes twice.
+    for observation in observations.values() {
+        let routes: Vec<&String> =
+            peers(observation).into_iter().flat_map(|it| &it.spec.allowed_ips).collect();
+        assert_eq!(routes.len(), routes.iter().collect::<BTreeSet<_>>().len());
+    }
+    known(&mut observations.get_mut("c7").unwrap().nodes)
+        .insert("n3".into(), Arc::new(node(7, 3, "198.51.100.250:51821")));
+    let change = planned(&mesh, &observations);
+    let updates: usize = change.targets.values().map(|target| target.updates.len()).sum();
+    let others = change.targets.values().any(|it| !it.creates.is_empty() || !it.deletes.is_empty());
+    assert!(updates == CLUSTERS - 1 && !others, "{updates} updates");
+}

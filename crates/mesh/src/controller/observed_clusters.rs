@@ -10,7 +10,7 @@ use kube::ResourceExt;
 use objects::kinds::{AddressBlock, DataPlane, MeshClusterRef, WireguardNode};
 
 use crate::mesh_node::with_wireguard;
-use crate::observation::{Index, Observation, Observed, changes, index};
+use crate::observation::{Index, Observation, Observed, changes, index, index_key};
 
 /// Observers write what they see of their cluster, reconcilers write the peers that they wrote, and
 /// reconcilers read. A clone is cheap.
@@ -117,6 +117,13 @@ impl ObservedClusters {
         self.0.get(cluster).map(AsRef::as_ref)
     }
 
+    /// A way that leads to the cluster with this identity.
+    pub(super) fn find(&self, identity: &str) -> Option<MeshClusterRef> {
+        let mut all = self.0.iter();
+        let found = all.find(|(_, cluster)| cluster.identity.as_deref() == Some(identity));
+        found.map(|(reference, _)| reference.clone())
+    }
+
     /// Edits what is known of a cluster; `edit` and this return whether that changed anything.
     pub(super) fn edit(
         &mut self,
@@ -145,7 +152,7 @@ impl<T: Clone + PartialEq + ResourceExt> Observed<Index<T>> {
         match change {
             Change::Listed(all) => self.replace(Self::Known(index(all.into_iter().map(strip)))),
             Change::Applied(object) => self.put(strip(object)),
-            Change::Deleted(object) => self.remove(&object.name_any(), None),
+            Change::Deleted(object) => self.remove(&index_key(&object), None),
             // The last known objects stay; the fleet says when the cluster is away.
             Change::Interrupted { .. } | Change::Resumed => false,
         }
@@ -154,7 +161,7 @@ impl<T: Clone + PartialEq + ResourceExt> Observed<Index<T>> {
     /// Takes in an object that was read or written. An older version than the known one is ignored.
     pub(super) fn put(&mut self, object: T) -> bool {
         let Self::Known(known) = self else { return false };
-        let name: Arc<str> = object.name_any().into();
+        let name: Arc<str> = index_key(&object).into();
         if known.get(&name).is_some_and(|known| !is_newer(&object, known)) {
             return false;
         }

@@ -1,4 +1,5 @@
-//! `ClusterObserver`: watches one cluster's nodes and peers for as long as any mesh names the cluster.
+//! `ClusterObserver`: watches one cluster's nodes, peers and Services for as long as any mesh names the
+//! cluster.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +8,9 @@ use std::time::Duration;
 use fleet::resources::{Change, ListQuery, watch_as};
 use fleet::{Connection, Error};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus};
+use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus, Service, ServiceSpec};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, CustomResourceExt, ResourceExt};
 use objects::kinds::{AddressBlock, ClusterMeshSpec, DataPlane, MeshClusterRef, WireguardNode};
 use serde::de::DeserializeOwned;
@@ -22,10 +23,16 @@ use tracing::{debug, info, warn};
 
 use super::cluster_access::{ClusterAccess, why_unknown};
 use super::observed_clusters::{ObservedCluster, ObservedClusters};
+use super::observed_services::ObservedServices;
 use crate::endpoint::WIREGUARD_ENDPOINT;
 use crate::observation::{Index, Observed};
 use crate::peer::Peer;
 use crate::peer_crd::{PEER_CRD_NAME, peer_crd};
+use crate::services::{
+    ClusterServices, ENDPOINT_SLICES, Endpoint, EndpointSlice, SERVICE_EXPORTS, SERVICE_IMPORTS,
+    SERVICE_NAME, SLICE_SERVICE, SOURCE_CLUSTER, ServiceExport, ServiceImport, service_export_crd,
+    service_import_crd,
+};
 
 const PEER_CRD: &str = "the Peer CRD";
 const WIREGUARD_PEER_CRD: &str = "the WireguardPeer CRD";
@@ -55,6 +62,7 @@ pub(super) struct ClusterObserver {
     pub(super) cluster: MeshClusterRef,
     pub(super) access: ClusterAccess,
     pub(super) clusters: Snapshot<ObservedClusters>,
+    pub(super) services: Snapshot<ObservedServices>,
     /// What meshes want of the cluster.
     pub(super) wants: watch::Receiver<Wants>,
 }
@@ -64,15 +72,39 @@ pub(super) struct ClusterObserver {
 pub(super) struct Wants {
     pub(super) kilo: bool,
     pub(super) wireguard: bool,
+    pub(super) services: bool,
     /// The definitions of peers are to be installed where they are missing.
     pub(super) install_crds: bool,
 }
 
 impl Wants {
-    pub(super) fn add(&mut self, mesh: &ClusterMeshSpec) {
+    pub(super) fn add(&mut self, mesh: &ClusterMeshSpec, services: bool) {
         self.kilo |= mesh.data_plane == DataPlane::Kilo;
         self.wireguard |= mesh.data_plane == DataPlane::Wireguard;
+        self.services |= services;
         self.install_crds |= mesh.install_crds;
+    }
+
+    /// The same, except for what does not change which kinds are watched.
+    fn watched(self) -> Self {
+        Self { install_crds: false, ..self }
+    }
+}
+
+/// What kinds are a part of: the nodes and peers of a cluster, or its Services.
+trait Whole: Sized {
+    fn edit(observer: &ClusterObserver, edit: impl FnOnce(&mut Self) -> bool);
+}
+
+impl Whole for ObservedCluster {
+    fn edit(observer: &ClusterObserver, edit: impl FnOnce(&mut Self) -> bool) {
+        observer.clusters.update(|clusters| clusters.edit(&observer.cluster, edit));
+    }
+}
+
+impl Whole for ClusterServices {
+    fn edit(observer: &ClusterObserver, edit: impl FnOnce(&mut Self) -> bool) {
+        observer.services.update(|clusters| clusters.edit(&observer.cluster, edit));
     }
 }
 
@@ -86,8 +118,11 @@ trait ObservedKind: Send + Sync + 'static {
     const DEFINITION: Option<fn() -> Value>;
     /// Removes what no plan depends on.
     const STRIP: fn(Self::Object) -> Self::Object;
+    /// Whether what is known stays when a list fails: then only the fleet says that a cluster is away.
+    const STAYS: bool = false;
+    type Whole: Whole;
 
-    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Self::Object>>;
+    fn part(observed: &mut Self::Whole) -> &mut Observed<Index<Self::Object>>;
 }
 
 struct Nodes;
@@ -103,6 +138,8 @@ impl ObservedKind for Nodes {
     const DEFINITION: Option<fn() -> Value> = None;
     const STRIP: fn(Node) -> Node = strip_node;
 
+    type Whole = ObservedCluster;
+
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Node>> {
         &mut observed.kilo.nodes
     }
@@ -115,6 +152,8 @@ impl ObservedKind for KiloPeers {
     const DEFINITION: Option<fn() -> Value> = Some(peer_crd);
     const STRIP: fn(Peer) -> Peer = strip_peer;
 
+    type Whole = ObservedCluster;
+
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
         &mut observed.kilo.peers
     }
@@ -126,6 +165,8 @@ impl ObservedKind for WireguardPeers {
     const MISSING: Option<&'static str> = Some(WIREGUARD_PEER_CRD);
     const DEFINITION: Option<fn() -> Value> = Some(definition::<objects::kinds::WireguardPeer>);
     const STRIP: fn(Peer) -> Peer = strip_peer;
+
+    type Whole = ObservedCluster;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
         &mut observed.wireguard.peers
@@ -142,6 +183,8 @@ impl ObservedKind for WireguardNodes {
         kept.status = None;
         kept
     };
+
+    type Whole = ObservedCluster;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<WireguardNode>> {
         &mut observed.wireguard_nodes
@@ -160,9 +203,119 @@ impl ObservedKind for Blocks {
         kept
     };
 
+    type Whole = ObservedCluster;
+
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<AddressBlock>> {
         &mut observed.blocks
     }
+}
+
+macro_rules! services {
+    ($($name:ident: $object:ty, $part:ident, $resource:expr, $missing:expr, $definition:expr, $strip:expr;)*) => {$(
+        struct $name;
+
+        impl ObservedKind for $name {
+            type Object = $object;
+            const RESOURCE: &'static str = $resource;
+            const MISSING: Option<&'static str> = $missing;
+            const DEFINITION: Option<fn() -> Value> = $definition;
+            const STRIP: fn($object) -> $object = $strip;
+            const STAYS: bool = true;
+            type Whole = ClusterServices;
+
+            fn part(observed: &mut ClusterServices) -> &mut Observed<Index<$object>> {
+                &mut observed.$part
+            }
+        }
+    )*};
+}
+
+services! {
+    Namespaces: Namespace, namespaces, "namespaces", Some("the API of namespaces"), None, strip_namespace;
+    Services: Service, services, "services", Some("the API of Services"), None, strip_service;
+    Slices: EndpointSlice, slices, ENDPOINT_SLICES, Some("the API of EndpointSlices"), None, strip_slice;
+    // A cluster that does not know the kind exports nothing.
+    Exports: ServiceExport, exports, SERVICE_EXPORTS, None, Some(service_export_crd), strip_export;
+    Imports: ServiceImport, imports, SERVICE_IMPORTS, Some(IMPORT_CRD), Some(service_import_crd), strip_import;
+}
+
+/// What a cluster waits for that does not know what an imported Service is.
+const IMPORT_CRD: &str = "the ServiceImport CRD";
+
+/// An object with its names, its version, and those of its labels that plans read.
+fn strip_labelled<K: ResourceExt>(mut object: K) -> K {
+    let metadata = std::mem::take(object.meta_mut());
+    let kept = |key: &str| [SERVICE_NAME, SOURCE_CLUSTER, SLICE_SERVICE].contains(&key);
+    let ours = |key: &str| key.starts_with("fairlead.dev/mesh");
+    let mut labels = metadata.labels.unwrap_or_default();
+    let is_ours = labels.keys().any(|key| ours(key));
+    // Of a slice that is ours all labels count.
+    labels.retain(|key, _| is_ours || kept(key));
+    let kept = object.meta_mut();
+    kept.labels = (!labels.is_empty()).then_some(labels);
+    // Only what is ours is written, for the version that is known.
+    kept.resource_version = metadata.resource_version.filter(|_| is_ours);
+    kept.name = metadata.name;
+    kept.namespace = metadata.namespace;
+    object
+}
+
+fn strip_namespace(mut namespace: Namespace) -> Namespace {
+    let deleted = namespace.metadata.deletion_timestamp.take();
+    let mut kept = Namespace::default();
+    kept.metadata.name = namespace.metadata.name;
+    kept.metadata.deletion_timestamp = deleted;
+    kept
+}
+
+pub(super) fn strip_service(service: Service) -> Service {
+    let mut kept = strip_labelled(service);
+    kept.status = None;
+    kept.spec = kept.spec.map(|spec| ServiceSpec {
+        type_: spec.type_,
+        cluster_ip: spec.cluster_ip,
+        cluster_ips: spec.cluster_ips,
+        ports: spec.ports,
+        session_affinity: spec.session_affinity,
+        session_affinity_config: spec.session_affinity_config,
+        ..ServiceSpec::default()
+    });
+    kept
+}
+
+pub(super) fn strip_slice(slice: EndpointSlice) -> EndpointSlice {
+    let mut kept = strip_labelled(slice);
+    if let Some(endpoints) = &mut kept.endpoints {
+        endpoints.retain(Endpoint::is_ready);
+    }
+    kept
+}
+
+pub(super) fn strip_export(mut export: ServiceExport) -> ServiceExport {
+    let metadata = std::mem::take(&mut export.metadata);
+    export.metadata = ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        resource_version: metadata.resource_version,
+        generation: metadata.generation,
+        creation_timestamp: metadata.creation_timestamp,
+        deletion_timestamp: metadata.deletion_timestamp,
+        ..ObjectMeta::default()
+    };
+    export
+}
+
+pub(super) fn strip_import(mut import: ServiceImport) -> ServiceImport {
+    let metadata = std::mem::take(&mut import.metadata);
+    import.metadata = ObjectMeta {
+        name: metadata.name,
+        namespace: metadata.namespace,
+        resource_version: metadata.resource_version,
+        labels: metadata.labels,
+        annotations: metadata.annotations,
+        ..ObjectMeta::default()
+    };
+    import
 }
 
 /// The definition of a kind of ours, as an API server takes it.
@@ -219,14 +372,24 @@ impl ClusterObserver {
             match self.access.connection(&self.cluster) {
                 Ok(connection) => {
                     let resync = RESYNC.mul_f64(1.0 + fastrand::f64() / 2.0);
-                    let Wants { kilo, wireguard, .. } = *self.wants.borrow();
+                    let wants = self.wants.borrow().watched();
+                    let Wants { kilo, wireguard, services, .. } = wants;
+                    if !services {
+                        // What nobody follows must not be taken for the present later.
+                        self.services.update(|all| all.remove(&self.cluster));
+                    }
                     tokio::select! {
                         () = self.watch::<Nodes>(&connection) => {}
                         () = self.watch::<KiloPeers>(&connection), if kilo => {}
                         () = self.watch::<WireguardPeers>(&connection), if wireguard => {}
                         () = self.watch::<WireguardNodes>(&connection), if wireguard => {}
                         () = self.watch::<Blocks>(&connection), if wireguard => {}
-                        () = self.until_wanted_otherwise(kilo, wireguard) => {}
+                        () = self.watch::<Namespaces>(&connection), if services => {}
+                        () = self.watch::<Services>(&connection), if services => {}
+                        () = self.watch::<Slices>(&connection), if services => {}
+                        () = self.watch::<Exports>(&connection), if services => {}
+                        () = self.watch::<Imports>(&connection), if services => {}
+                        () = self.until_wanted_otherwise(wants) => {}
                         () = self.identify(&connection) => {}
                         () = self.until_reconnected(&connection, &mut fleet_changes) => {}
                         () = sleep(resync) => {}
@@ -241,7 +404,14 @@ impl ClusterObserver {
                             | observed.kilo.peers.replace(kilo)
                             | observed.wireguard.peers.replace(wireguard)
                     });
-                    fleet_changes.changed().await;
+                    if self.wants.borrow().services {
+                        self.all_services_away(&sentence(&error));
+                    }
+                    let wants = self.wants.borrow().watched();
+                    tokio::select! {
+                        _ = fleet_changes.changed() => {}
+                        () = self.until_wanted_otherwise(wants) => {}
+                    }
                 }
             }
         }
@@ -260,20 +430,43 @@ impl ClusterObserver {
     }
 
     /// Waits until meshes of other data planes name the cluster.
-    async fn until_wanted_otherwise(&self, kilo: bool, wireguard: bool) {
+    async fn until_wanted_otherwise(&self, before: Wants) {
         let mut wants = self.wants.clone();
-        let otherwise = |wants: &Wants| (wants.kilo, wants.wireguard) != (kilo, wireguard);
+        let otherwise = |wants: &Wants| wants.watched() != before;
         if wants.wait_for(otherwise).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
     fn edit(&self, edit: impl FnOnce(&mut ObservedCluster) -> bool) {
-        self.clusters.update(|clusters| clusters.edit(&self.cluster, edit));
+        ObservedCluster::edit(self, edit);
     }
 
     fn set<T: ObservedKind>(&self, now: Observed<Index<T::Object>>) {
-        self.edit(|observed| T::part(observed).replace(now));
+        T::Whole::edit(self, |observed| T::part(observed).replace(now));
+    }
+
+    /// Notes that a list failed.
+    fn failed<T: ObservedKind>(&self, error: &Error) {
+        T::Whole::edit(self, |observed| {
+            let part = T::part(observed);
+            let stays = T::STAYS && part.known().is_some();
+            !stays && part.replace(Observed::Away(sentence(error)))
+        });
+    }
+
+    /// Notes that nothing of the cluster's Services can be known while the cluster is away.
+    fn all_services_away(&self, why: &str) {
+        fn away<T: PartialEq>(part: &mut Observed<Index<T>>, why: &str) -> bool {
+            part.replace(Observed::Away(why.to_owned()))
+        }
+        ClusterServices::edit(self, |observed| {
+            away(&mut observed.namespaces, why)
+                | away(&mut observed.services, why)
+                | away(&mut observed.slices, why)
+                | away(&mut observed.exports, why)
+                | away(&mut observed.imports, why)
+        });
     }
 
     /// Reads the cluster's identity once. If that is forbidden, two references to this cluster are taken
@@ -342,7 +535,7 @@ impl ClusterObserver {
                 Err(error) => {
                     let (cluster, kind) = (connection.cluster(), T::RESOURCE);
                     debug!(cluster, kind, %error, "cannot watch a kind");
-                    self.set::<T>(Observed::Away(sentence(&error)));
+                    self.failed::<T>(&error);
                 }
             }
             sleep(backoff.failed().wait).await;
@@ -355,7 +548,7 @@ impl ClusterObserver {
     ) {
         let mut changes = std::pin::pin!(changes);
         while let Some(change) = changes.next().await {
-            self.edit(|observed| T::part(observed).apply(change, T::STRIP));
+            T::Whole::edit(self, |observed| T::part(observed).apply(change, T::STRIP));
         }
     }
 }
@@ -363,15 +556,15 @@ impl ClusterObserver {
 /// Installs a definition where there is none. A definition that Kilo installed is left alone.
 async fn install(connection: &Connection, name: &str, definition: Value) {
     let deadline = Deadline::after(CALL_TIMEOUT);
-    let applied = connection.call("installing a CRD of peers", deadline, |client| async move {
+    let applied = connection.call("installing a CRD", deadline, |client| async move {
         let params = PatchParams::apply(FIELD_MANAGER);
         let api = Api::<CustomResourceDefinition>::all(client);
         api.patch(name, &params, &Patch::Apply(definition)).await
     });
     let cluster = connection.cluster();
     match applied.await {
-        Ok(_) => info!(cluster, name, "installed a CRD of peers"),
-        Err(error) => warn!(cluster, error = sentence(&error), "cannot install a CRD of peers"),
+        Ok(_) => info!(cluster, name, "installed a CRD"),
+        Err(error) => warn!(cluster, error = sentence(&error), "cannot install a CRD"),
     }
 }
 

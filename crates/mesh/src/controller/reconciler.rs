@@ -24,10 +24,13 @@ use tracing::{debug, info, warn};
 use super::observed_clusters::ObservedClusters;
 use super::participants::{Participant, is_joined, joined, participants};
 use super::peer_writer::{BatchResult, WriteBatch};
+use super::service_reconciler::ServiceProblems;
 use super::status_writer::{self, MeshWrite};
-use super::{FINALIZER, Shared, forgotten};
+use super::{FINALIZER, Shared, forgotten, has_services};
+use crate::overlap;
 use crate::planner::Planner;
-use crate::status::WAITING_FOR_WRITES;
+use crate::services::ServiceContext;
+use crate::status::{self, WAITING_FOR_WRITES};
 
 /// How many decisions are made between two yields: a few milliseconds of work.
 const SLICE: usize = 256;
@@ -54,6 +57,7 @@ pub(super) struct MeshReconciler {
     shared: Shared,
     mesh_changes: Changes<Watched<Id, Arc<ClusterMesh>>>,
     cluster_changes: Changes<ObservedClusters>,
+    problem_changes: Changes<ServiceProblems>,
     /// The writes under way: a batch a target, and one of the mesh itself.
     writes: FuturesUnordered<BoxFuture<'static, Finished>>,
     planner: Option<Planner>,
@@ -114,6 +118,7 @@ impl Reconciler for MeshReconciler {
         tokio::select! {
             _ = self.mesh_changes.changed() => {}
             _ = self.cluster_changes.changed() => {}
+            _ = self.problem_changes.changed() => {}
             Some(finished) = self.writes.next() => self.finish(finished),
         }
     }
@@ -125,6 +130,7 @@ impl MeshReconciler {
             id,
             mesh_changes: shared.meshes.subscribe(),
             cluster_changes: shared.clusters.subscribe(),
+            problem_changes: shared.service_problems.subscribe(),
             writes: FuturesUnordered::new(),
             shared,
             planner: None,
@@ -212,9 +218,11 @@ impl MeshReconciler {
             return;
         }
         for target in due {
-            let Some(Participant { reference, .. }) = participants.get(target) else { continue };
+            let Some(participant) = participants.get(target) else { continue };
+            let reference = &participant.reference;
             let waiting = self.backoffs.get(target).is_some_and(|b| b.until > Instant::now());
-            let is_joined = is_joined(mesh, self.status_of(mesh), reference);
+            let is_joined =
+                participant.has_left() || is_joined(mesh, self.status_of(mesh), reference);
             if waiting || self.writing.contains(target) || !is_joined {
                 continue;
             }
@@ -253,7 +261,20 @@ impl MeshReconciler {
         let before = self.status_of(mesh);
         let is_clear = |name: &str| !self.writing.contains(name) && planner.is_clear(name);
         let mut status = planner.status(before, mesh.metadata.generation);
-        status.joined = joined(mesh, before, clusters, participants, is_clear);
+        let services = self.shared.services.load();
+        let of_mesh = ServiceContext {
+            mesh: mesh.name_any(),
+            namespace: overlap::namespace(mesh),
+            ..ServiceContext::default()
+        };
+        let has_imports = |reference: &MeshClusterRef| {
+            !services.get(reference).is_some_and(|it| it.is_clear_of(&of_mesh))
+        };
+        status.joined = joined(mesh, before, clusters, participants, is_clear, has_imports);
+        if has_services(mesh) {
+            let problems = self.shared.service_problems.load();
+            status.conditions.push(status::services_condition(problems.get(&self.id)));
+        }
         for cluster in &mut status.clusters {
             let error = self.backoffs.get(&cluster.name).and_then(|b| b.error.as_ref());
             if let (Some(WAITING_FOR_WRITES), Some(error)) = (cluster.why.as_deref(), error) {

@@ -13,10 +13,11 @@ use stallproof::tasks::TaskHandle;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::Shared;
 use super::cluster_access::ClusterAccess;
 use super::observer::{ClusterObserver, Wants};
 use super::reconciler::{self, MeshReconciler};
+use super::service_reconciler::ServiceReconciler;
+use super::{Shared, has_services};
 use crate::overlap;
 
 /// How often tasks that ended by a panic are started again.
@@ -33,6 +34,8 @@ pub(super) struct Supervisor {
     secrets: WatchedIn<Secret>,
     observers: BTreeMap<MeshClusterRef, RunningObserver>,
     reconcilers: Reconcilers<Id>,
+    /// Of the meshes that join Services, or did and are being cleared of them.
+    service_reconcilers: Reconcilers<Id>,
 }
 
 struct AbortOnDrop(TaskHandle<()>);
@@ -53,7 +56,15 @@ impl Supervisor {
         let secrets = WatchedIn::new(&shared.objects);
         let reconcilers =
             Reconcilers::new("mesh", reconciler::PACE, MAX_PLANNING, &shared.ledger, &tasks);
-        Self { tasks, shared, offers, secrets, observers: BTreeMap::new(), reconcilers }
+        let service_reconcilers = Reconcilers::new(
+            "mesh-services",
+            reconciler::PACE,
+            MAX_PLANNING,
+            &shared.ledger,
+            &tasks,
+        );
+        let observers = BTreeMap::new();
+        Self { tasks, shared, offers, secrets, observers, reconcilers, service_reconcilers }
     }
 
     /// Supervises until it is dropped.
@@ -75,7 +86,7 @@ impl Supervisor {
         let mut wanted: BTreeMap<MeshClusterRef, Wants> = BTreeMap::new();
         for mesh in meshes.values() {
             for cluster in references(mesh) {
-                wanted.entry(cluster).or_default().add(&mesh.spec);
+                wanted.entry(cluster).or_default().add(&mesh.spec, needs_services(mesh));
             }
         }
         // No other namespace is watched: a store may have thousands of Secrets.
@@ -85,12 +96,23 @@ impl Supervisor {
         for id in meshes.keys() {
             self.reconcilers.begin(id, || MeshReconciler::new(id.clone(), self.shared.clone()));
         }
+        let with_services = |id: &Id| meshes.get(id).is_some_and(|mesh| needs_services(mesh));
+        self.service_reconcilers.retain(|id| with_services(id));
+        self.shared.service_problems.update(|all| {
+            let gone: Vec<Id> = all.keys().filter(|id| !with_services(id)).cloned().collect();
+            gone.iter().filter_map(|id| all.remove(id)).count() > 0
+        });
+        for id in meshes.keys().filter(|id| with_services(id)) {
+            let begin = || ServiceReconciler::new(id.clone(), self.shared.clone());
+            self.service_reconcilers.begin(id, begin);
+        }
         // A task that ended panicked. It is started again, and no other task is affected.
         let stopped = self.observers.extract_if(.., |cluster, observer| {
             !wanted.contains_key(cluster) || observer.task.0.is_finished()
         });
         for (cluster, _) in stopped {
             self.shared.clusters.update(|clusters| clusters.remove(&cluster));
+            self.shared.services.update(|services| services.remove(&cluster));
         }
         self.offers.replace(wanted.keys().filter_map(|cluster| {
             let MeshClusterRef::Secret(namespace, name, key) = cluster else { return None };
@@ -116,6 +138,7 @@ impl Supervisor {
             cluster: cluster.clone(),
             access: self.shared.access.clone(),
             clusters: self.shared.clusters.clone(),
+            services: self.shared.services.clone(),
             wants,
         };
         let stop = self.tasks.stopping();
@@ -124,6 +147,12 @@ impl Supervisor {
         });
         RunningObserver { task: AbortOnDrop(task), wants: sender }
     }
+}
+
+/// Returns whether a mesh joins Services, or may have imports left.
+fn needs_services(mesh: &ClusterMesh) -> bool {
+    let mut joined = mesh.status.iter().flat_map(|status| &status.joined);
+    has_services(mesh) || joined.any(|joined| joined.services)
 }
 
 fn secret_namespace(cluster: &MeshClusterRef) -> Option<String> {

@@ -1,0 +1,134 @@
+//! What the leader knows of a mesh's nodes and their tunnels: for a machine outside that is to reach them,
+//! and for who asks how the tunnels are.
+
+use futures::future::join_all;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use objects::kinds::{ClusterMesh, MeshClusterRef};
+use serde::Serialize;
+use serde_json::Value;
+use stallproof::{Deadline, sentence};
+
+use crate::controller::MeshAccess;
+use crate::meshes::Meshes;
+use crate::observation::Observed;
+use crate::overlap;
+use crate::peer::PeerEndpoint;
+use crate::planner::Planner;
+
+/// One cluster of a mesh.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterTunnels {
+    pub cluster: String,
+    /// Why nothing, or not everything, is known of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    pub nodes: Vec<NodeTunnels>,
+}
+
+/// A node as a peer of others, and its tunnels to them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeTunnels {
+    pub node: String,
+    pub public_key: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub endpoint: Option<String>,
+    /// The networks that are sent to it. One node of a cluster has those that no node covers.
+    pub networks: Vec<String>,
+    /// The status of its `WireguardNode`, as its agent wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<Value>,
+}
+
+impl Meshes {
+    /// Asks every cluster of a mesh for its nodes' tunnels. None in a process that does not lead.
+    pub async fn tunnels(
+        &self,
+        mesh: &ClusterMesh,
+        deadline: Deadline,
+    ) -> Option<Vec<ClusterTunnels>> {
+        let access = self.leading()?;
+        let namespace = overlap::namespace(mesh);
+        let mut planner = Planner::new(mesh, &[]);
+        let mut clusters = Vec::new();
+        for cluster in &mesh.spec.clusters {
+            let Some(reference) = cluster.reference(&namespace) else { continue };
+            let observation = access.nodes(&reference, mesh.spec.data_plane);
+            planner.observe(&cluster.name, &observation);
+            let why = match &observation.nodes {
+                Observed::Known(_) => None,
+                Observed::Waiting(what) => Some(format!("waiting for {what}")),
+                Observed::Away(why) => Some(why.clone()),
+            };
+            clusters.push((cluster.name.clone(), reference, why));
+        }
+        while planner.advance(256) {
+            tokio::task::yield_now().await;
+        }
+        let read = clusters.into_iter().map(|(cluster, reference, why)| {
+            let nodes = nodes(&planner, &cluster);
+            let access = &access;
+            async move {
+                let mut found = ClusterTunnels { cluster, why, nodes };
+                match statuses(access, &reference, deadline).await {
+                    Ok(statuses) => {
+                        for node in &mut found.nodes {
+                            let own = statuses.iter().find(|(name, _)| *name == node.node);
+                            node.status = own.and_then(|(_, status)| status.clone());
+                        }
+                    }
+                    Err(why) => found.why = found.why.or(Some(why)),
+                }
+                found
+            }
+        });
+        Some(join_all(read).await)
+    }
+}
+
+/// The nodes of a cluster that have peers elsewhere. The first that has an endpoint carries what no node
+/// covers.
+fn nodes(planner: &Planner, cluster: &str) -> Vec<NodeTunnels> {
+    let Some(source) = planner.source(cluster) else { return Vec::new() };
+    let carrier = source.peered.values().find(|it| it.endpoint.is_some()).map(|it| it.name.clone());
+    let node = |peered: &crate::source::PeeredNode| {
+        let mut networks = peered.routes.to_vec();
+        if carrier.as_ref() == Some(&peered.name) {
+            networks.extend(source.residual.iter().cloned());
+        }
+        NodeTunnels {
+            node: peered.name.to_string(),
+            public_key: peered.key.clone(),
+            endpoint: peered.endpoint.as_ref().map(PeerEndpoint::text),
+            networks,
+            status: None,
+        }
+    };
+    source.peered.values().map(node).collect()
+}
+
+type Statuses = Vec<(String, Option<Value>)>;
+
+/// What agents wrote of their tunnels. A cluster with another data plane has none.
+async fn statuses(
+    access: &MeshAccess,
+    cluster: &MeshClusterRef,
+    deadline: Deadline,
+) -> Result<Statuses, String> {
+    let connection = access.connection(cluster).map_err(|error| sentence(&error))?;
+    let doing = "reading tunnels";
+    let kind = "wireguardnodes.fairlead.dev";
+    let listed = connection.on(kind, None, doing, deadline, |api, _| async move {
+        api.list(&ListParams::default()).await
+    });
+    match listed.await {
+        Ok(all) => {
+            let status = |it: &kube::api::DynamicObject| it.data.get("status").cloned();
+            Ok(all.items.iter().map(|it| (it.name_any(), status(it))).collect())
+        }
+        Err(fleet::Error::NoSuchKind { .. }) => Ok(Vec::new()),
+        Err(error) => Err(sentence(&error)),
+    }
+}
