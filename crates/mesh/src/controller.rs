@@ -74,6 +74,9 @@ pub const FINALIZER: &str = "fairlead.dev/mesh";
 /// How often a cluster whose kubeconfig is in a Secret is tried while it does not answer. It is often,
 /// because a mesh has few of these clusters and needs each of them.
 const RETRY: Duration = Duration::from_secs(10);
+/// How often such a cluster is asked whether it is there: endpoints of its Services are to leave the others
+/// soon after it dies.
+const PROBE: Duration = Duration::from_secs(3);
 
 /// What the controller's tasks share.
 #[derive(Clone)]
@@ -130,7 +133,7 @@ pub fn start(leader: &Leader, fleet: &Fleet, ledger: &Ledger) {
 pub fn start_for(leader: &Leader, fleet: &Fleet, ledger: &Ledger, meshes: &Meshes) {
     let tasks = leader.tasks.child("mesh");
     let (objects, ledger) = (leader.objects.clone(), ledger.clone());
-    let timing = Timing { retry: RETRY, ..Timing::default() };
+    let timing = Timing { probe: PROBE, retry: RETRY, ..Timing::default() };
     let (from_secrets, offers) = Fleet::private(timing, objects.clone(), ledger.clone(), &tasks);
     let shared = Shared {
         meshes: objects.watched(Within::default(), &tasks),

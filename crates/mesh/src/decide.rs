@@ -46,7 +46,7 @@ pub(crate) struct ClusterPair<'a> {
 impl ClusterPair<'_> {
     /// Returns the name of a node's peer, and the peer if it exists. An existing peer keeps its name; a
     /// new one takes the plain name unless another peer owns that.
-    fn find_peer<'n>(&self, node: &'n PeeredNode) -> (&'n Arc<str>, Option<&Peer>) {
+    fn find_peer<'n>(&self, node: &'n PeeredNode) -> (&'n Arc<str>, Option<Peer>) {
         let Self { context, source, peers, .. } = *self;
         let names = &node.peer_names;
         if let Some(peer) = peers.owned_for(&names.hashed, source) {
@@ -70,7 +70,7 @@ impl ClusterPair<'_> {
         let residual = &self.cluster.residual;
         let node = self.cluster.peered.get(node).filter(|_| !residual.is_empty())?;
         let (_, existing) = self.find_peer(node);
-        self.peers.endpoint(node, existing)?;
+        self.peers.endpoint(node, existing.as_ref())?;
         let is_carrier = existing
             .is_some_and(|peer| peer.spec.allowed_ips.iter().any(|ip| residual.contains(ip)));
         Some((!is_carrier, Arc::clone(&node.name)))
@@ -89,7 +89,7 @@ impl ClusterPair<'_> {
         let wanted = WantedPeer {
             routes: &node.routes,
             residual: if is_carrier { &self.cluster.residual } else { &[] },
-            endpoint: peers.endpoint(node, existing),
+            endpoint: peers.endpoint(node, existing.as_ref()),
             keepalive: context.keepalive,
             key: &node.key,
             next_key: node.next_key.as_ref(),
@@ -123,7 +123,7 @@ impl ClusterPair<'_> {
                 peer.metadata.labels = Some(labels.into());
                 Some(Write::Create(peer))
             }
-            Some(peer) => patch(context, source, peer, &wanted).map(|(patch, releases_routes)| {
+            Some(peer) => patch(context, source, &peer, &wanted).map(|(patch, releases_routes)| {
                 let version = peer.resource_version();
                 Write::Update(Update { name: name.to_string(), version, patch, releases_routes })
             }),

@@ -7,7 +7,7 @@ use imbl::ordmap::DiffItem;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 
-use crate::peer::Peer;
+use crate::peer_index::PeerIndex;
 
 /// Objects by name. A clone is cheap, and the difference between two indexes is found without comparing
 /// what they share.
@@ -87,7 +87,7 @@ impl<T: PartialEq> Observed<T> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     pub nodes: Observed<Index<Node>>,
-    pub peers: Observed<Index<Peer>>,
+    pub peers: Observed<PeerIndex>,
 }
 
 /// Says why a cluster is away that nobody has observed.

@@ -26,6 +26,7 @@ use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::{Index, Observation, Observed, changes};
 use crate::peer::Peer;
+use crate::peer_index::PeerIndex;
 use crate::plan::{Plan, TargetPlan};
 use crate::set_map::SetMap;
 use crate::source::{Candidate, CrossClusterIndex, NodeRef, PeeredNode, SourceCluster, resolve};
@@ -176,8 +177,8 @@ impl Planner {
     fn observe_peers(
         &mut self,
         target: &Arc<str>,
-        before: &Observed<Index<Peer>>,
-        now: &Observed<Index<Peer>>,
+        before: &Observed<PeerIndex>,
+        now: &Observed<PeerIndex>,
     ) {
         let Some(cluster) = self.clusters.get_mut(target) else { return };
         match (before.known(), now.known()) {
@@ -190,7 +191,7 @@ impl Planner {
                 let nodes = cluster.observation.nodes.known();
                 let discovered =
                     nodes.map(|all| DiscoveredEndpoints::of(all.values().map(|n| &**n)));
-                let peers = TargetPeers::new(&self.context, peers.values(), discovered);
+                let peers = TargetPeers::new(&self.context, peers, discovered);
                 let names: Vec<_> = peers.owned().keys().cloned().collect();
                 cluster.peers = Some(peers);
                 for name in names {
@@ -198,24 +199,25 @@ impl Planner {
                 }
                 self.undecide_all_in(target);
             }
-            (old, new) => {
-                for (name, _, peer) in changes(old, new) {
-                    self.peer_changed(target, &name, peer);
+            (Some(old), Some(new)) => {
+                let Some(peers) = cluster.peers.as_mut() else { return };
+                for (name, old, new) in peers.observe(&self.context, old, new) {
+                    self.peer_changed(target, &name, old.as_ref(), new.as_ref());
                 }
             }
         }
     }
 
-    fn peer_changed(&mut self, target: &Arc<str>, name: &Arc<str>, new: Option<Arc<Peer>>) {
-        let cluster = self.clusters.get_mut(target);
-        let Some(peers) = cluster.and_then(|cluster| cluster.peers.as_mut()) else { return };
-        let old = peers.remove(name);
+    fn peer_changed(
+        &mut self,
+        target: &Arc<str>,
+        name: &Arc<str>,
+        old: Option<&Peer>,
+        new: Option<&Peer>,
+    ) {
         let mut nodes: Vec<NodeRef> = Vec::new();
         for peer in old.iter().chain(&new) {
             nodes.extend(self.by_key.get(&peer.spec.public_key).cloned());
-        }
-        if let Some(peer) = new {
-            peers.insert(&self.context, peer);
         }
         nodes.extend(self.by_hashed_name.get(name).cloned());
         nodes.extend(self.by_plain_name.get(name).cloned());
@@ -418,21 +420,21 @@ impl Planner {
     }
 
     /// Notes whether a peer is to be deleted.
-    fn update_deletion(&mut self, target: &Arc<str>, name: &str) {
+    fn update_deletion(&mut self, target: &Arc<str>, name: &Arc<str>) {
         let Self { context, clusters, .. } = self;
         let is_target = context.is_target(target);
         let Some(cluster) = clusters.get(target) else { return };
         let source = cluster.peers.as_ref().and_then(|peers| peers.owned().get(name));
         let is_deleted = source.is_some_and(|source| {
             // A node that is unknown is not gone, and a cluster that overlaps is left as it is.
-            let known = clusters.get(source.as_str()).is_some_and(|c| c.source.is_some());
+            let known = clusters.get(source).is_some_and(|c| c.source.is_some());
             let is_source = **source != **target && context.cluster(source).is_some();
             let stays = (is_source && !known) || context.overlapping.contains(&**target);
             !((is_target && stays) || cluster.kept.contains_key(name))
         });
         if let Some(cluster) = clusters.get_mut(target) {
             match is_deleted {
-                true => cluster.to_delete.insert(name.to_owned()),
+                true => cluster.to_delete.insert(Arc::clone(name)),
                 false => cluster.to_delete.remove(name),
             };
         }
@@ -442,7 +444,7 @@ impl Planner {
         let peers = self.clusters.get(target).and_then(|cluster| cluster.peers.as_ref());
         let owned = peers.into_iter().flat_map(TargetPeers::owned);
         let names: Vec<_> =
-            owned.filter(|(_, of)| *of == source).map(|(name, _)| name.clone()).collect();
+            owned.filter(|(_, of)| ***of == *source).map(|(name, _)| Arc::clone(name)).collect();
         for name in names {
             self.update_deletion(target, &name);
         }
@@ -456,9 +458,18 @@ impl Planner {
 
     /// What is to be written in one cluster. None while the cluster's peers are unknown.
     pub fn target_plan(&self, cluster: &str) -> Option<TargetPlan> {
-        let cluster = self.clusters.get(cluster)?;
+        let (target, cluster) = self.clusters.get_key_value(cluster)?;
         cluster.peers.as_ref()?;
-        Some(TargetPlan::new(cluster.to_delete.iter().cloned().collect(), cluster.pending()))
+        let decide = |(source, name): &NodeRef| {
+            let is_carrier = self.carrier(target, source).as_ref() == Some(name);
+            let decided = self.with_pair(target, source, |pair| {
+                Some(pair.decide(pair.cluster.peered.get(name)?, is_carrier))
+            });
+            decided.flatten()
+        };
+        let decisions: Vec<Decision> = cluster.pending().filter_map(decide).collect();
+        let deletes = cluster.to_delete.iter().map(ToString::to_string).collect();
+        Some(TargetPlan::new(deletes, &decisions))
     }
 
     /// Returns whether a cluster is known to have no peer of the mesh.
@@ -483,7 +494,7 @@ impl Planner {
             if let Some(cluster) = cluster {
                 summary.source = cluster.source.as_ref();
                 summary.has_writes = cluster.has_writes();
-                summary.conflict = cluster.pending().find_map(|d| d.conflict.as_deref());
+                summary.conflict = cluster.conflict();
             }
             if let Some(source) = summary.source {
                 self.count_peers(name, source, &mut summary);

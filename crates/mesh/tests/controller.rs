@@ -196,7 +196,7 @@ impl Scene {
             let nodes = Api::<Node>::all(self.clients[*i].clone());
             let nodes = nodes.list(&ListParams::default()).await.unwrap().items;
             let peers = match self.peers(*i).await {
-                Some(peers) => Observed::Known(index(peers)),
+                Some(peers) => Observed::Known(peers.into_iter().collect()),
                 None => Observed::Waiting("the Peer CRD".to_owned()),
             };
             let nodes = Observed::Known(index(nodes));

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use mesh::{Index, Observation, Observed, Peer, Plan, index, label, plan, with_wireguard};
+use mesh::{
+    Index, Observation, Observed, Peer, PeerIndex, Plan, index, label, plan, with_wireguard,
+};
 use objects::kinds::{ClusterMesh, DataPlane, MeshState, WireguardNode, WireguardNodeSpec};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -110,7 +112,7 @@ fn nodes() -> impl Strategy<Value = Vec<Vec<Drawn>>> {
 fn observations(clusters: &[Vec<Drawn>]) -> Observations {
     let observation = |(c, drawn): (usize, &Vec<Drawn>)| {
         let nodes = index(drawn.iter().enumerate().map(|(i, drawn)| node(c, i, drawn)));
-        let peers = Observed::Known(Index::default());
+        let peers = Observed::Known(PeerIndex::default());
         (format!("c{c}"), Observation { nodes: Observed::Known(nodes), peers })
     };
     clusters.iter().enumerate().map(observation).collect()
@@ -120,8 +122,8 @@ fn planned(mesh: &ClusterMesh, observations: &Observations) -> Plan {
     plan(mesh, &[], observations)
 }
 
-fn peers(observation: &Observation) -> Vec<&Peer> {
-    observation.peers.known().unwrap().values().map(|peer| &**peer).collect()
+fn peers(observation: &Observation) -> Vec<Peer> {
+    observation.peers.known().unwrap().iter().collect()
 }
 
 fn merge(into: &mut Value, patch: &Value) {
@@ -146,24 +148,26 @@ fn known<T>(observed: &mut Observed<Index<T>>) -> &mut Index<T> {
 /// As an API server does it.
 fn apply(plan: &Plan, observations: &mut Observations) {
     for (target, plan) in &plan.targets {
-        let peers = known(&mut observations.get_mut(target).unwrap().peers);
+        let Observed::Known(peers) = &mut observations.get_mut(target).unwrap().peers else {
+            panic!()
+        };
         for name in &plan.deletes {
-            peers.remove(name.as_str()).unwrap();
+            assert!(peers.remove(name));
         }
         for update in &plan.updates {
-            let mut value = serde_json::to_value(&*peers[update.name.as_str()]).unwrap();
+            let mut value = serde_json::to_value(peers.get(&update.name).unwrap()).unwrap();
             merge(&mut value, &update.patch);
             let peer: Peer = serde_json::from_value(value).unwrap();
-            peers.insert(update.name.as_str().into(), Arc::new(peer));
+            peers.insert(&peer);
         }
         for peer in &plan.creates {
-            let before = peers.insert(peer.name_any().into(), Arc::new(peer.clone()));
-            assert_eq!(before, None, "created twice");
+            assert!(!peers.contains(&peer.name_any()), "created twice");
+            peers.insert(peer);
         }
     }
 }
 
-fn disjoint(peers: &[&Peer]) {
+fn disjoint(peers: &[Peer]) {
     let routes = |peer: &Peer| -> Vec<IpNet> {
         peer.spec.allowed_ips.iter().map(|ip| ip.parse().unwrap()).collect()
     };
@@ -241,8 +245,8 @@ proptest! {
         // Peers too: a carrier is found again wherever it stands in the list.
         apply(&first, &mut observations);
         for observation in observations.values_mut() {
-            let peers = known(&mut observation.peers);
-            *peers = index(peers.values().rev().map(|peer| (**peer).clone()).collect::<Vec<_>>());
+            let reversed: Vec<Peer> = peers(observation).into_iter().rev().collect();
+            observation.peers = Observed::Known(reversed.into_iter().collect());
         }
         prop_assert!(planned(&mesh, &observations).is_empty());
     }
@@ -288,7 +292,7 @@ proptest! {
         for (name, observation) in &way {
             disjoint(&peers(observation));
             let names = |observation: &Observation| -> BTreeSet<_> {
-                peers(observation).into_iter().map(ResourceExt::name_any).collect()
+                peers(observation).iter().map(ResourceExt::name_any).collect()
             };
             prop_assert_eq!(names(observation), names(&fresh[name]));
         }
@@ -337,7 +341,7 @@ proptest! {
 fn external(observations: &Observations) -> BTreeMap<String, Vec<(String, Vec<String>)>> {
     let of = |observation: &Observation| {
         let outside =
-            |peer: &&Peer| peer.labels().get(label::CLUSTER).is_some_and(|it| it == "External");
+            |peer: &Peer| peer.labels().get(label::CLUSTER).is_some_and(|it| it == "External");
         let all = peers(observation).into_iter().filter(outside);
         all.map(|peer| (peer.name_any(), peer.spec.allowed_ips.clone())).collect()
     };
@@ -403,7 +407,7 @@ fn a_thousand_nodes_with_our_own_data_plane_converge_and_one_change_is_written_n
     };
     let observation = |c: usize| {
         let nodes = (0..NODES).map(|i| node(c, i, &format!("198.51.100.{i}:51821")));
-        let peers = Observed::Known(Index::default());
+        let peers = Observed::Known(PeerIndex::default());
         (format!("c{c}"), Observation { nodes: Observed::Known(index(nodes)), peers })
     };
     let mut observations: Observations = (0..CLUSTERS).map(observation).collect();
@@ -416,8 +420,8 @@ fn a_thousand_nodes_with_our_own_data_plane_converge_and_one_change_is_written_n
     assert!(planned(&mesh, &observations).is_empty());
     // Every pair of 900 peers would take a while: no network comes twice.
     for observation in observations.values() {
-        let routes: Vec<&String> =
-            peers(observation).into_iter().flat_map(|it| &it.spec.allowed_ips).collect();
+        let routes: Vec<String> =
+            peers(observation).into_iter().flat_map(|it| it.spec.allowed_ips).collect();
         assert_eq!(routes.len(), routes.iter().collect::<BTreeSet<_>>().len());
     }
     known(&mut observations.get_mut("c7").unwrap().nodes)

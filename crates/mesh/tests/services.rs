@@ -49,7 +49,9 @@ struct Cluster {
 
 impl Cluster {
     async fn start() -> Self {
-        let server = KubeServer::start().await;
+        // The server of tests has betas off; before 1.21 EndpointSlices are one.
+        let beta = "--runtime-config=discovery.k8s.io/v1beta1=true";
+        let server = KubeServer::start_with(&[beta]).await;
         let client = server.client().await;
         let groups = client.list_api_groups().await.unwrap();
         let group = groups.groups.iter().find(|it| it.name == "discovery.k8s.io").unwrap();

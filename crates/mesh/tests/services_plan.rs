@@ -40,6 +40,12 @@ fn network(cluster: &str) -> IpNet {
     format!("10.{i}.0.0/16").parse().unwrap()
 }
 
+/// An address that the mesh carries to a cluster.
+fn carried_address(cluster: &str, end: u8) -> String {
+    let i = CLUSTERS.iter().position(|it| *it == cluster).unwrap();
+    format!("10.{i}.7.{end}")
+}
+
 fn known<T>(part: &mut Observed<Index<T>>) -> &mut Index<T> {
     let Observed::Known(index) = part else { panic!("unknown") };
     index
@@ -163,10 +169,8 @@ impl World {
 
     /// A Service with endpoints at these ends of addresses, exported at this time.
     fn exports(&mut self, cluster: &str, seconds: i64, port: i32, headless: bool, ends: &[u8]) {
-        let addresses: Vec<String> = ends
-            .iter()
-            .map(|end| network(cluster).addr().to_string().replace(".0.0", &format!(".7.{end}")))
-            .collect();
+        let addresses: Vec<String> =
+            ends.iter().map(|end| carried_address(cluster, *end)).collect();
         let of = self.cluster(cluster);
         put(&mut of.services, service(port, headless));
         put(&mut of.slices, slice("web-1", &addresses, true));
@@ -471,8 +475,10 @@ proptest! {
                 }
                 Event::Unexport(_) if !is_away => drop(known(&mut world.cluster(cluster).exports).remove(KEY)),
                 Event::Endpoints { slice: n, ends, carried, .. } if !is_away => {
-                    let prefix = if carried { network(cluster).addr().to_string().replace(".0.0", ".7.") } else { "192.168.0.".to_owned() };
-                    let addresses: Vec<String> = ends.iter().map(|end| format!("{prefix}{end}")).collect();
+                    let addresses: Vec<String> = ends.iter().map(|end| match carried {
+                        true => carried_address(cluster, *end),
+                        false => format!("192.168.0.{end}"),
+                    }).collect();
                     put(&mut world.cluster(cluster).slices, slice(&format!("web-{n}"), &addresses, true));
                 }
                 Event::ServiceGone(_) if !is_away => drop(known(&mut world.cluster(cluster).services).remove(KEY)),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Node;
-use mesh::{Observation, Observed, Peer, index, plan, with_wireguard};
+use mesh::{Observation, Observed, Peer, PeerIndex, index, plan, with_wireguard};
 use objects::kinds::{AddressBlock, ClusterMesh, WireguardNode, WireguardNodeSpec};
 use serde_json::{Value, json};
 
@@ -107,7 +107,7 @@ fn a_nodes_peer() {
         other.insert("discovered", seen.as_deref().unwrap_or("not JSON"));
         let observation = |nodes| Observation {
             nodes: Observed::Known(index(nodes)),
-            peers: Observed::Known(index([])),
+            peers: Observed::Known(PeerIndex::default()),
         };
         let clusters = [("a", observation(nodes)), ("b", observation(vec![node("b", &other)]))];
         let clusters = clusters.map(|(name, observation)| (name.to_owned(), observation)).into();
@@ -201,7 +201,7 @@ fn a_nodes_peer_with_our_own_data_plane() {
         let other = wireguard_node("b", &words("key=KB pods=10.2.0.0/24"));
         let observation = |nodes| Observation {
             nodes: Observed::Known(index(nodes)),
-            peers: Observed::Known(index([])),
+            peers: Observed::Known(PeerIndex::default()),
         };
         let clusters = [("a", observation(nodes)), ("b", observation(vec![other]))];
         let clusters = clusters.map(|(name, observation)| (name.to_owned(), observation)).into();

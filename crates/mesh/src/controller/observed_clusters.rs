@@ -11,6 +11,8 @@ use objects::kinds::{AddressBlock, DataPlane, MeshClusterRef, WireguardNode};
 
 use crate::mesh_node::with_wireguard;
 use crate::observation::{Index, Observation, Observed, changes, index, index_key};
+use crate::peer::Peer;
+use crate::peer_index::PeerIndex;
 
 /// Observers write what they see of their cluster, reconcilers write the peers that they wrote, and
 /// reconcilers read. A clone is cheap.
@@ -145,12 +147,77 @@ impl ObservedClusters {
     }
 }
 
-impl<T: Clone + PartialEq + ResourceExt> Observed<Index<T>> {
+/// Objects of one kind by name, as an observer keeps them up to date.
+pub(super) trait ObjectIndex: PartialEq + Sized {
+    type Object: ResourceExt;
+
+    fn listed(objects: Vec<Self::Object>) -> Self;
+
+    /// Takes in an object that was read or written. An older version than the known one is ignored.
+    fn put(&mut self, object: Self::Object) -> bool;
+
+    /// Removes an object that is gone. With `version`, only if that is still the known version.
+    fn take(&mut self, name: &str, version: Option<&str>) -> bool;
+}
+
+impl<T: Clone + PartialEq + ResourceExt> ObjectIndex for Index<T> {
+    type Object = T;
+
+    fn listed(objects: Vec<T>) -> Self {
+        index(objects)
+    }
+
+    fn put(&mut self, object: T) -> bool {
+        let name: Arc<str> = index_key(&object).into();
+        if self.get(&name).is_some_and(|known| !is_newer(&object, known)) {
+            return false;
+        }
+        self.insert(name, Arc::new(object));
+        true
+    }
+
+    fn take(&mut self, name: &str, version: Option<&str>) -> bool {
+        let same = |object: &Arc<T>| {
+            version.is_none() || object.meta().resource_version.as_deref() == version
+        };
+        self.get(name).is_some_and(same) && self.remove(name).is_some()
+    }
+}
+
+impl ObjectIndex for PeerIndex {
+    type Object = Peer;
+
+    fn listed(objects: Vec<Peer>) -> Self {
+        objects.into_iter().collect()
+    }
+
+    fn put(&mut self, object: Peer) -> bool {
+        if self.get(&object.name_any()).is_some_and(|known| !is_newer(&object, &known)) {
+            return false;
+        }
+        self.insert(&object);
+        true
+    }
+
+    fn take(&mut self, name: &str, version: Option<&str>) -> bool {
+        let same = |peer: Peer| version.is_none() || peer.resource_version().as_deref() == version;
+        self.get(name).is_some_and(same) && self.remove(name)
+    }
+}
+
+#[allow(private_bounds, reason = "only the controller changes what is observed")]
+impl<I: ObjectIndex> Observed<I> {
     /// Takes in a change that a watch reported, and returns whether it made a difference. `strip`
     /// removes what no plan depends on.
-    pub(super) fn apply(&mut self, change: Change<Vec<T>, T>, strip: fn(T) -> T) -> bool {
+    pub(super) fn apply(
+        &mut self,
+        change: Change<Vec<I::Object>, I::Object>,
+        strip: fn(I::Object) -> I::Object,
+    ) -> bool {
         match change {
-            Change::Listed(all) => self.replace(Self::Known(index(all.into_iter().map(strip)))),
+            Change::Listed(all) => {
+                self.replace(Self::Known(I::listed(all.into_iter().map(strip).collect())))
+            }
             Change::Applied(object) => self.put(strip(object)),
             Change::Deleted(object) => self.remove(&index_key(&object), None),
             // The last known objects stay; the fleet says when the cluster is away.
@@ -158,24 +225,16 @@ impl<T: Clone + PartialEq + ResourceExt> Observed<Index<T>> {
         }
     }
 
-    /// Takes in an object that was read or written. An older version than the known one is ignored.
-    pub(super) fn put(&mut self, object: T) -> bool {
+    /// Takes in an object that was read or written.
+    pub(super) fn put(&mut self, object: I::Object) -> bool {
         let Self::Known(known) = self else { return false };
-        let name: Arc<str> = index_key(&object).into();
-        if known.get(&name).is_some_and(|known| !is_newer(&object, known)) {
-            return false;
-        }
-        known.insert(name, Arc::new(object));
-        true
+        known.put(object)
     }
 
-    /// Removes an object that is gone. With `version`, only if that is still the known version.
+    /// Removes an object that is gone.
     pub(super) fn remove(&mut self, name: &str, version: Option<&str>) -> bool {
         let Self::Known(known) = self else { return false };
-        let same = |object: &Arc<T>| {
-            version.is_none() || object.meta().resource_version.as_deref() == version
-        };
-        known.get(name).is_some_and(same) && known.remove(name).is_some()
+        known.take(name, version)
     }
 }
 

@@ -22,12 +22,13 @@ use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::cluster_access::{ClusterAccess, why_unknown};
-use super::observed_clusters::{ObservedCluster, ObservedClusters};
+use super::observed_clusters::{ObjectIndex, ObservedCluster, ObservedClusters};
 use super::observed_services::ObservedServices;
 use crate::endpoint::WIREGUARD_ENDPOINT;
 use crate::observation::{Index, Observed};
 use crate::peer::Peer;
 use crate::peer_crd::{PEER_CRD_NAME, peer_crd};
+use crate::peer_index::PeerIndex;
 use crate::services::{
     ClusterServices, ENDPOINT_SLICES, Endpoint, EndpointSlice, SERVICE_EXPORTS, SERVICE_IMPORTS,
     SERVICE_NAME, SLICE_SERVICE, SOURCE_CLUSTER, ServiceExport, ServiceImport, service_export_crd,
@@ -110,7 +111,7 @@ impl Whole for ClusterServices {
 
 /// What is observed of a cluster: one kind of objects that plans are made from.
 trait ObservedKind: Send + Sync + 'static {
-    type Object: ResourceExt + DeserializeOwned + Clone + PartialEq + Send + Sync + 'static;
+    type Object: ResourceExt + DeserializeOwned + Send + Sync + 'static;
     const RESOURCE: &'static str;
     /// What a cluster waits for that does not know the kind; none where it has no objects of it then.
     const MISSING: Option<&'static str>;
@@ -121,8 +122,9 @@ trait ObservedKind: Send + Sync + 'static {
     /// Whether what is known stays when a list fails: then only the fleet says that a cluster is away.
     const STAYS: bool = false;
     type Whole: Whole;
+    type Index: ObjectIndex<Object = Self::Object>;
 
-    fn part(observed: &mut Self::Whole) -> &mut Observed<Index<Self::Object>>;
+    fn part(observed: &mut Self::Whole) -> &mut Observed<Self::Index>;
 }
 
 struct Nodes;
@@ -139,6 +141,7 @@ impl ObservedKind for Nodes {
     const STRIP: fn(Node) -> Node = strip_node;
 
     type Whole = ObservedCluster;
+    type Index = Index<Node>;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Node>> {
         &mut observed.kilo.nodes
@@ -153,8 +156,9 @@ impl ObservedKind for KiloPeers {
     const STRIP: fn(Peer) -> Peer = strip_peer;
 
     type Whole = ObservedCluster;
+    type Index = PeerIndex;
 
-    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<PeerIndex> {
         &mut observed.kilo.peers
     }
 }
@@ -167,8 +171,9 @@ impl ObservedKind for WireguardPeers {
     const STRIP: fn(Peer) -> Peer = strip_peer;
 
     type Whole = ObservedCluster;
+    type Index = PeerIndex;
 
-    fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<Peer>> {
+    fn part(observed: &mut ObservedCluster) -> &mut Observed<PeerIndex> {
         &mut observed.wireguard.peers
     }
 }
@@ -185,6 +190,7 @@ impl ObservedKind for WireguardNodes {
     };
 
     type Whole = ObservedCluster;
+    type Index = Index<WireguardNode>;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<WireguardNode>> {
         &mut observed.wireguard_nodes
@@ -204,6 +210,7 @@ impl ObservedKind for Blocks {
     };
 
     type Whole = ObservedCluster;
+    type Index = Index<AddressBlock>;
 
     fn part(observed: &mut ObservedCluster) -> &mut Observed<Index<AddressBlock>> {
         &mut observed.blocks
@@ -222,6 +229,7 @@ macro_rules! services {
             const STRIP: fn($object) -> $object = $strip;
             const STAYS: bool = true;
             type Whole = ClusterServices;
+            type Index = Index<$object>;
 
             fn part(observed: &mut ClusterServices) -> &mut Observed<Index<$object>> {
                 &mut observed.$part
@@ -442,7 +450,7 @@ impl ClusterObserver {
         ObservedCluster::edit(self, edit);
     }
 
-    fn set<T: ObservedKind>(&self, now: Observed<Index<T::Object>>) {
+    fn set<T: ObservedKind>(&self, now: Observed<T::Index>) {
         T::Whole::edit(self, |observed| T::part(observed).replace(now));
     }
 
@@ -518,7 +526,7 @@ impl ClusterObserver {
                 Err(error) if is_no_such_kind(&error) => {
                     self.set::<T>(match T::MISSING {
                         Some(what) => Observed::Waiting(what.to_owned()),
-                        None => Observed::Known(Index::default()),
+                        None => Observed::Known(T::Index::listed(Vec::new())),
                     });
                     if let Some(definition) = T::DEFINITION
                         && wants.borrow_and_update().install_crds

@@ -22,8 +22,9 @@ use stallproof::{Deadline, Snapshot, sentence};
 
 use super::observed_clusters::ObservedClusters;
 use super::observer::strip_peer;
-use crate::observation::{Index, Observed};
+use crate::observation::Observed;
 use crate::peer::Peer;
+use crate::peer_index::PeerIndex;
 use crate::plan::{TargetPlan, Update};
 
 /// How many writes run at a time in one target: an API server does not notice this many, and they share
@@ -180,7 +181,7 @@ impl WriteBatch {
         self.edit(|peers| peers.put(strip_peer(peer)));
     }
 
-    fn edit(&self, edit: impl FnOnce(&mut Observed<Index<Peer>>) -> bool) {
+    fn edit(&self, edit: impl FnOnce(&mut Observed<PeerIndex>) -> bool) {
         self.clusters.update(|clusters| {
             clusters.edit(&self.cluster, |observed| {
                 edit(&mut observed.observation_mut(self.data_plane).peers)

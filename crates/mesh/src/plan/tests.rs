@@ -5,7 +5,7 @@ use objects::kinds::{ClusterMesh, MeshState};
 use serde_json::{Value, json};
 
 use super::{Plan, plan};
-use crate::{Observation, Observed, Peer, hashed_name, index, label};
+use crate::{Observation, Observed, Peer, PeerIndex, hashed_name, index, label};
 
 fn mesh(namespace: &str, name: &str, clusters: &[&str]) -> ClusterMesh {
     let cluster = |(i, name): (usize, &&str)| json!({"name": name, "clusterRef": name, "allowedNetworks": [format!("10.{i}.0.0/16")]});
@@ -27,7 +27,7 @@ fn observation(i: usize, node: &str) -> Observation {
         "spec": {"podCIDRs": [format!("10.{i}.0.0/24")]},
     }));
     let nodes = Observed::Known(index([node.unwrap()]));
-    Observation { nodes, peers: Observed::Known(index([])) }
+    Observation { nodes, peers: Observed::Known(PeerIndex::default()) }
 }
 
 fn peer(name: &str, labels: &Value, key: &str, allowed: &[&str]) -> Peer {
@@ -54,7 +54,7 @@ fn created(plan: &Plan, target: &str) -> Vec<String> {
 }
 
 fn set_peers(observations: &mut BTreeMap<String, Observation>, target: &str, peers: Vec<Peer>) {
-    observations.get_mut(target).unwrap().peers = Observed::Known(index(peers));
+    observations.get_mut(target).unwrap().peers = Observed::Known(peers.into_iter().collect());
 }
 
 fn ours() -> Value {

@@ -1,10 +1,11 @@
 //! What the planner knows and has decided of one cluster, as a source of peers and as a target.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::decide::Decision;
 use crate::observation::Observation;
+use crate::plan::Conflict;
 use crate::source::{Candidates, NodeRef, SourceCluster};
 use crate::target_peers::TargetPeers;
 
@@ -21,9 +22,10 @@ pub(super) struct Cluster {
     /// How many decisions keep a peer of a name. It is one, except between two decisions.
     pub(super) kept: HashMap<Arc<str>, u32>,
     /// The mesh's own peers that are to be deleted.
-    pub(super) to_delete: BTreeSet<String>,
+    pub(super) to_delete: BTreeSet<Arc<str>>,
     /// The nodes whose decision has something to write, or a conflict.
     pending: BTreeSet<NodeRef>,
+    conflicts: BTreeMap<NodeRef, Box<Conflict>>,
 }
 
 /// The decisions about the peers of one cluster's nodes in another cluster.
@@ -31,8 +33,39 @@ pub(super) struct Cluster {
 pub(super) struct SourceDecisions {
     /// The node that carries the cluster's residual networks.
     pub(super) carrier: Option<Arc<str>>,
-    by_node: HashMap<Arc<str>, Decision>,
+    /// In the order of their names. A map would take twice the room.
+    by_node: Vec<(Arc<str>, Decided)>,
     pub(super) registered: u32,
+}
+
+/// What is kept of a decision. What is to be written is worked out again when it is: of half a million
+/// peers that are missing none is kept.
+#[derive(Debug)]
+struct Decided {
+    keeps: Option<Arc<str>>,
+    writes: bool,
+    registered: bool,
+}
+
+impl SourceDecisions {
+    fn get(&self, node: &str) -> Option<&Decided> {
+        let at = self.by_node.binary_search_by(|(name, _)| (**name).cmp(node)).ok()?;
+        self.by_node.get(at).map(|(_, decided)| decided)
+    }
+
+    /// Replaces the decision about a node, and returns the one before.
+    fn replace(&mut self, node: &Arc<str>, decided: Option<Decided>) -> Option<Decided> {
+        let place = self.by_node.binary_search_by(|(name, _)| name.cmp(node));
+        match (place, decided) {
+            (Ok(at), Some(decided)) => Some(std::mem::replace(&mut self.by_node[at].1, decided)),
+            (Ok(at), None) => Some(self.by_node.remove(at).1),
+            (Err(at), Some(decided)) => {
+                self.by_node.insert(at, (Arc::clone(node), decided));
+                None
+            }
+            (Err(_), None) => None,
+        }
+    }
 }
 
 impl Cluster {
@@ -49,17 +82,25 @@ impl Cluster {
         node: &NodeRef,
         decision: Option<Decision>,
     ) -> Vec<Arc<str>> {
+        let mut conflict = None;
+        let decision = decision.map(|decision| {
+            let Decision { keeps, write, conflict: found, registered } = decision;
+            conflict = found;
+            Decided { keeps, writes: write.is_some(), registered }
+        });
+        let has_conflict = conflict.is_some();
+        match conflict {
+            Some(conflict) => drop(self.conflicts.insert(node.clone(), conflict)),
+            None => drop(self.conflicts.remove(node)),
+        }
         let decisions = self.sources.entry(Arc::clone(&node.0)).or_default();
         let keeps = decision.as_ref().and_then(|decision| decision.keeps.clone());
         decisions.registered += u32::from(decision.as_ref().is_some_and(|d| d.registered));
-        match decision.as_ref().is_some_and(|d| d.write.is_some() || d.conflict.is_some()) {
+        match has_conflict || decision.as_ref().is_some_and(|d| d.writes) {
             true => self.pending.insert(node.clone()),
             false => self.pending.remove(node),
         };
-        let before = match decision {
-            Some(decision) => decisions.by_node.insert(Arc::clone(&node.1), decision),
-            None => decisions.by_node.remove(&node.1),
-        };
+        let before = decisions.replace(&node.1, decision);
         decisions.registered -= u32::from(before.as_ref().is_some_and(|d| d.registered));
         let kept = before.and_then(|before| before.keeps);
         if keeps == kept {
@@ -79,13 +120,22 @@ impl Cluster {
         keeps.into_iter().chain(kept).collect()
     }
 
-    /// The decisions that have something to write, or a conflict.
-    pub(super) fn pending(&self) -> impl Iterator<Item = &Decision> {
-        let decision = |node: &NodeRef| self.sources.get(&node.0)?.by_node.get(&node.1);
-        self.pending.iter().filter_map(decision)
+    /// The nodes whose decision has something to write, or a conflict.
+    pub(super) fn pending(&self) -> impl Iterator<Item = &NodeRef> {
+        self.pending.iter()
+    }
+
+    fn decided(&self, node: &NodeRef) -> Option<&Decided> {
+        self.sources.get(&node.0)?.get(&node.1)
+    }
+
+    /// The first conflict.
+    pub(super) fn conflict(&self) -> Option<&Conflict> {
+        self.conflicts.values().next().map(AsRef::as_ref)
     }
 
     pub(super) fn has_writes(&self) -> bool {
-        !self.to_delete.is_empty() || self.pending().any(|decision| decision.write.is_some())
+        let writes = |node: &NodeRef| self.decided(node).is_some_and(|decided| decided.writes);
+        !self.to_delete.is_empty() || self.pending.iter().any(writes)
     }
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Planner;
-use crate::{Index, Observation, Observed, Peer, TargetPlan, label};
+use crate::{Index, Observation, Observed, Peer, PeerIndex, TargetPlan, label};
 
 const CLUSTERS: usize = 4;
 
@@ -79,7 +79,7 @@ struct Clusters {
     mesh: ClusterMesh,
     others: Vec<ClusterMesh>,
     nodes: Vec<Index<Node>>,
-    peers: Vec<Index<Peer>>,
+    peers: Vec<PeerIndex>,
     nodes_known: Vec<bool>,
     peers_known: Vec<bool>,
 }
@@ -120,10 +120,10 @@ impl Clusters {
             Event::NodesBack(cluster) => self.nodes_known[cluster] = true,
             Event::Peer { cluster, name, ours, key, of } => {
                 let peer = peer(name, ours, key, of);
-                self.peers[cluster].insert(peer.name_any().into(), Arc::new(peer));
+                self.peers[cluster].insert(&peer);
             }
             Event::PeerGone { cluster, which } => {
-                let name = self.peers[cluster].keys().nth(which).cloned();
+                let name = self.peers[cluster].names().nth(which).cloned();
                 name.map(|name| self.peers[cluster].remove(&name));
             }
             Event::PeersAway(cluster) => self.peers_known[cluster] = false,
@@ -212,18 +212,18 @@ fn merge(into: &mut Value, patch: &Value) {
     }
 }
 
-fn apply(plan: &TargetPlan, peers: &mut Index<Peer>) {
+fn apply(plan: &TargetPlan, peers: &mut PeerIndex) {
     for name in &plan.deletes {
         peers.remove(name.as_str());
     }
     for update in &plan.updates {
-        let mut value = serde_json::to_value(&*peers[update.name.as_str()]).unwrap();
+        let mut value = serde_json::to_value(peers.get(&update.name).unwrap()).unwrap();
         merge(&mut value, &update.patch);
         let peer: Peer = serde_json::from_value(value).unwrap();
-        peers.insert(update.name.as_str().into(), Arc::new(peer));
+        peers.insert(&peer);
     }
     for peer in &plan.creates {
-        peers.insert(peer.name_any().into(), Arc::new(peer.clone()));
+        peers.insert(peer);
     }
 }
 
@@ -232,7 +232,7 @@ fn follow(events: &[Event], adopt: bool, step: usize) {
         mesh: mesh(CLUSTERS, false, false),
         others: Vec::new(),
         nodes: vec![Index::default(); CLUSTERS],
-        peers: vec![Index::default(); CLUSTERS],
+        peers: vec![PeerIndex::default(); CLUSTERS],
         nodes_known: vec![true; CLUSTERS],
         peers_known: vec![true; CLUSTERS],
     };
@@ -298,7 +298,10 @@ fn five_nodes_each() -> (Planner, Vec<Index<Node>>) {
 }
 
 fn known(nodes: &Index<Node>) -> Observation {
-    Observation { nodes: Observed::Known(nodes.clone()), peers: Observed::Known(Index::default()) }
+    Observation {
+        nodes: Observed::Known(nodes.clone()),
+        peers: Observed::Known(PeerIndex::default()),
+    }
 }
 
 #[test]

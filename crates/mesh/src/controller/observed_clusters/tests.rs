@@ -9,6 +9,7 @@ use super::super::observer::strip_node;
 use super::ObservedClusters;
 use crate::observation::{Index, Observed};
 use crate::peer::{Peer, PeerSpec};
+use crate::peer_index::PeerIndex;
 
 fn peer(version: &str, key: &str) -> Peer {
     let spec = PeerSpec { public_key: key.to_owned(), ..PeerSpec::default() };
@@ -17,12 +18,12 @@ fn peer(version: &str, key: &str) -> Peer {
     peer
 }
 
-fn no_peers() -> Observed<Index<Peer>> {
-    Observed::Known(Index::default())
+fn no_peers() -> Observed<PeerIndex> {
+    Observed::Known(PeerIndex::default())
 }
 
-fn key(peers: &Observed<Index<Peer>>) -> Option<&str> {
-    Some(&peers.known()?.get("p")?.spec.public_key)
+fn key(peers: &Observed<PeerIndex>) -> Option<String> {
+    Some(peers.known()?.get("p")?.spec.public_key)
 }
 
 #[test]
@@ -32,7 +33,7 @@ fn an_older_version_of_a_peer_does_not_replace_a_newer_one() {
     assert!(peers.put(peer("10", "b")));
     assert!(!peers.put(peer("10", "b")));
     assert!(!peers.put(peer("9", "a")));
-    assert_eq!(key(&peers), Some("b"));
+    assert_eq!(key(&peers).as_deref(), Some("b"));
 }
 
 #[test]
@@ -40,14 +41,14 @@ fn a_delete_of_another_version_removes_nothing() {
     let mut peers = no_peers();
     peers.put(peer("10", "b"));
     assert!(!peers.remove("p", Some("9")));
-    assert_eq!(key(&peers), Some("b"));
+    assert_eq!(key(&peers).as_deref(), Some("b"));
     assert!(peers.remove("p", Some("10")));
     assert_eq!(key(&peers), None);
 }
 
 #[test]
 fn what_is_not_known_is_not_made_known_by_one_peer() {
-    let mut peers: Observed<Index<Peer>> = Observed::Away("not yet".to_owned());
+    let mut peers: Observed<PeerIndex> = Observed::Away("not yet".to_owned());
     assert!(!peers.put(peer("1", "a")));
     assert!(peers.known().is_none());
 }

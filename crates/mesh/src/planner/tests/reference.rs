@@ -42,7 +42,7 @@ pub(super) fn plan(
         let Some(peers) = observation.peers.known() else { continue };
         let nodes = observation.nodes.known();
         let discovered = nodes.map(|all| DiscoveredEndpoints::of(all.values().map(|n| &**n)));
-        let peers = TargetPeers::new(&context, peers.values(), discovered);
+        let peers = TargetPeers::new(&context, peers, discovered);
         let planned = target_plan(&context, &sources, &plain, target, &peers, &mut summaries);
         plan.targets.insert(target.clone(), planned);
     }
@@ -125,10 +125,10 @@ fn target_plan<'c>(
     let deletes = peers.owned().iter().filter(|(name, source)| {
         // A node that is unknown is not gone.
         let unknown = wanted
-            && source.as_str() != target
+            && ***source != *target
             && context.cluster(source).is_some()
-            && !sources.contains_key(source.as_str());
-        !unknown && !kept.contains(name.as_str())
+            && !sources.contains_key(&***source);
+        !unknown && !kept.contains(&***name)
     });
-    TargetPlan::new(deletes.map(|(name, _)| name.clone()).collect(), &decisions)
+    TargetPlan::new(deletes.map(|(name, _)| name.to_string()).collect(), &decisions)
 }
