@@ -7,8 +7,13 @@ mod running;
 use std::path::Path;
 use std::process::Command;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, PostParams};
+use objects::kinds::{WireguardNode, WireguardPeer};
 use running::Up;
 use serde_json::{Value, json};
+use testkit::{KubeServer, requires};
+use wireguard::PrivateKey;
 
 const MESH: &str = "
 apiVersion: fairlead.dev/v1alpha1
@@ -220,4 +225,141 @@ fn a_mesh_is_applied_shown_checked_and_deleted_on_one_machine() {
         assert_eq!(forgotten.code, 0, "{forgotten:?}");
     }
     up.wait_for("/meshes", |answer| answer["meshes"] == json!([]));
+}
+
+/// A kubeconfig with a context for each server.
+fn kubeconfig(path: &Path, servers: &[(&str, &KubeServer)]) {
+    let mut all = json!({"apiVersion": "v1", "kind": "Config"});
+    for (list, key) in [("clusters", "cluster"), ("users", "user"), ("contexts", "context")] {
+        let entries = servers.iter().map(|(name, server)| {
+            let access: Value = serde_json::from_str(server.access().kubeconfig()).unwrap();
+            let value = match list {
+                "contexts" => json!({"cluster": name, "user": name}),
+                _ => access[list][0][key].clone(),
+            };
+            json!({"name": name, key: value})
+        });
+        all[list] = entries.collect();
+    }
+    std::fs::write(path, all.to_string()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_a_laptop_is_let_in_by_every_cluster_until_it_is_revoked() {
+    requires!(kube);
+    let (eu, us) = tokio::join!(KubeServer::start(), KubeServer::start());
+    let clients = [eu.client().await, us.client().await];
+    let node_key = PrivateKey::generate().unwrap().public().to_string();
+    let limit = stallproof::Deadline::after(running::PATIENCE);
+    for client in &clients {
+        objects::install(client.clone(), limit).await.unwrap();
+    }
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "eu-1", "annotations": {"fairlead.dev/wireguard-endpoint": "gate.example.com:51821"}},
+        "spec": {"podCIDR": "10.1.0.0/24", "podCIDRs": ["10.1.0.0/24"]},
+    }))
+    .unwrap();
+    Api::all(clients[0].clone()).create(&PostParams::default(), &node).await.unwrap();
+    let said: WireguardNode = serde_json::from_value(json!({
+        "apiVersion": "fairlead.dev/v1alpha1", "kind": "WireguardNode", "metadata": {"name": "eu-1"},
+        "spec": {"node": "eu-1", "publicKey": node_key, "port": 51821},
+    }))
+    .unwrap();
+    Api::all(clients[0].clone()).create(&PostParams::default(), &said).await.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (config, file) = (dir.path().join("kubeconfig"), dir.path().join("mesh.yaml"));
+    kubeconfig(&config, &[("eu", &eu), ("us", &us)]);
+    let mesh = "
+apiVersion: fairlead.dev/v1alpha1
+kind: ClusterMesh
+metadata: {name: prod, namespace: fairlead}
+spec:
+  dataPlane: wireguard
+  clusters:
+  - {name: eu, clusterRef: eu, allowedNetworks: [10.1.0.0/16, 10.96.0.0/16]}
+  - {name: us, clusterRef: us, allowedNetworks: [10.2.0.0/16]}
+";
+    std::fs::write(&file, mesh).unwrap();
+    let up = Up::start(&dir.path().join("data"), config.to_str().unwrap());
+    let add = ["mesh", "peer", "add", "laptop", "--mesh", "prod", "-o", "json"];
+    let none = up.fairlead(&add);
+    assert!(none.code == 2 && none.err.contains("there is no mesh prod"), "{none:?}");
+    assert_eq!(up.fairlead(&["mesh", "apply", file.to_str().unwrap()]).code, 0);
+    let with_endpoint =
+        |answer: &Value| answer["clusters"][0]["nodes"][0]["endpoint"] == "gate.example.com:51821";
+    up.wait_for("/meshes/fairlead/prod/tunnels", with_endpoint);
+    // There are no addresses to give yet.
+    let refused = up.fairlead(&add);
+    assert!(refused.code != 0 && refused.err.contains("externalNetworks"), "{refused:?}");
+    std::fs::write(&file, mesh.replace("spec:", "spec:\n  externalNetworks: [10.99.0.0/24]"))
+        .unwrap();
+    assert_eq!(up.fairlead(&["mesh", "apply", file.to_str().unwrap()]).code, 0);
+
+    let added = up.fairlead(&[&add[..], &["--network", "192.168.7.0/24", "--qr"]].concat());
+    assert_eq!(added.code, 0, "{added:?}");
+    let answer = added.json();
+    assert_eq!(answer["peer"]["addresses"], json!(["10.99.0.1"]));
+    let text = answer["configuration"].as_str().unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let private = lines.iter().find_map(|it| it.strip_prefix("PrivateKey = ")).unwrap();
+    let key = private.parse::<PrivateKey>().unwrap().public().to_string();
+    assert_eq!(answer["peer"]["publicKey"], key.as_str());
+    for line in [
+        "Address = 10.99.0.1/32",
+        &format!("PublicKey = {node_key}"),
+        "Endpoint = gate.example.com:51821",
+        "AllowedIPs = 10.1.0.0/24, 10.96.0.0/16",
+    ] {
+        assert!(lines.contains(&line), "{line}: {text}");
+    }
+    // A QR code has a quiet zone of four around it; the least has 21 on a side.
+    assert!(added.err.lines().filter(|it| it.contains('\u{2588}')).count() > 10, "{}", added.err);
+    let listed = up.fairlead(&["mesh", "peer", "list", "-o", "json"]).json();
+    assert_eq!(listed["peers"][0]["mesh"], "fairlead/prod");
+    assert!(!listed.to_string().contains(private), "the private key is nobody's");
+
+    // Both clusters let it in, at its addresses, and nothing but its key is known of it.
+    let peers = async |client: &kube::Client| {
+        let all = Api::<WireguardPeer>::all(client.clone()).list(&ListParams::default()).await;
+        let all = all.unwrap().items.into_iter();
+        let own = all.filter(|it| it.metadata.name.as_deref() == Some("prod--external--laptop"));
+        own.map(|it| it.spec).collect::<Vec<_>>()
+    };
+    let until = std::time::Instant::now() + running::PATIENCE;
+    for client in &clients {
+        let peer = loop {
+            match peers(client).await.pop() {
+                Some(peer) => break peer,
+                None => assert!(std::time::Instant::now() < until, "it is let in"),
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        };
+        assert_eq!(peer.public_key, key);
+        assert_eq!(peer.allowed_ips, ["10.99.0.1/32", "192.168.7.0/24"]);
+        assert!(peer.endpoint.is_none());
+    }
+    // The configuration is lost: the name has a key already, and gets another, at the same address.
+    let again = up.fairlead(&add);
+    assert!(again.code != 0 && again.err.contains("--replace"), "{again:?}");
+    let anew = up.fairlead(&[&add[..], &["--replace"]].concat()).json();
+    assert_eq!(anew["peer"]["addresses"], json!(["10.99.0.1"]));
+    assert_ne!(anew["peer"]["publicKey"], key.as_str());
+    let second =
+        up.fairlead(&["mesh", "peer", "add", "office", "--mesh", "prod", "-o", "json"]).json();
+    assert_eq!(second["peer"]["addresses"], json!(["10.99.0.2"]));
+
+    let revoked = up.fairlead(&["mesh", "peer", "revoke", "laptop", "--mesh", "prod"]);
+    assert_eq!(revoked.code, 0, "{revoked:?}");
+    for client in &clients {
+        while !peers(client).await.is_empty() {
+            assert!(std::time::Instant::now() < until + running::PATIENCE, "it is let in still");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    }
+    let twice = up.fairlead(&["mesh", "peer", "revoke", "laptop", "--mesh", "prod"]);
+    assert!(twice.code != 0 && twice.err.contains("has no peer laptop"), "{twice:?}");
+    // Who let it in and who revoked it is on record.
+    let audit = up.fairlead(&["audit", "-o", "json"]).out;
+    assert!(audit.contains("/peers") || audit.contains("laptop"), "{audit}");
+    assert!(!audit.contains(private), "the private key is nobody's");
 }

@@ -5,10 +5,11 @@ use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
 use kube::ResourceExt;
-use mesh::{Finding, ForgetError};
-use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus};
+use mesh::{ClusterTunnels, ExternalPeerError, Finding, ForgetError};
+use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, ExternalPeer};
 use objects::{Deletion, Id};
 use serde::{Deserialize, Serialize};
+use stallproof::Deadline;
 use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
@@ -16,6 +17,9 @@ use super::{Api, Body, Caller, Problem, Query, Route, Routes};
 
 /// The resource that roles name, in the cluster `-`.
 pub(crate) const MESHES: &str = "clustermeshes.fairlead.dev";
+/// Who is let in from outside. It is a right of its own, which operators do not have: a machine that is let
+/// in reaches the pods of all clusters.
+const PEERS: &str = "clustermeshes.fairlead.dev/peers";
 /// The largest request: hundreds of clusters with dozens of networks each.
 const LARGEST: usize = 1 << 20;
 
@@ -28,8 +32,14 @@ pub(crate) fn routes() -> Routes {
             routes!(put_mesh),
         )
         .with(Route::write(Verb::Delete, MESHES), routes!(delete_mesh))
-        .with(Route::read(), routes!(check))
+        .with(Route::list().at_leader(), routes!(check))
         .with(Route::write(Verb::Update, MESHES).recording(&["cluster"]), routes!(forget))
+        .with(Route::list().at_leader(), routes!(tunnels))
+        .with(
+            Route::write(Verb::Create, PEERS).recording(&["name", "publicKey", "networks"]),
+            routes!(add_peer),
+        )
+        .with(Route::write(Verb::Delete, PEERS), routes!(remove_peer))
 }
 
 /// A mesh: its spec, and its status.
@@ -136,7 +146,14 @@ async fn put_mesh(
 ) -> Result<Json<Mesh>, Problem> {
     caller.may_in_fleet(MESHES, Verb::Update)?;
     let id = Id::namespaced(namespace, name);
-    for_audit(&api, &caller, &id).await;
+    let before = api.meshes.get(&id, caller.deadline).await.ok();
+    let external = before.as_ref().map_or(&[][..], |mesh| &mesh.spec.external_peers);
+    if !spec.external_peers.is_empty() && spec.external_peers != external {
+        caller.may_in_fleet(PEERS, Verb::Create)?;
+    }
+    if let Some(mesh) = &before {
+        caller.trail.before(&mesh.spec);
+    }
     let mesh = api.meshes.put(&id, spec, caller.deadline).await?;
     caller.trail.after(&mesh.spec);
     Ok(Json(mesh.into()))
@@ -182,6 +199,8 @@ struct Checked {
     /// Each has a `reason` and a `message`, in the order in which to fix them.
     #[schema(value_type = Vec<Object>)]
     reasons: Vec<Finding>,
+    /// How many tunnels between the two clusters answer probes, both ways, as agents say.
+    tunnels: u32,
 }
 
 /// Why the pods of one cluster cannot reach those of another
@@ -198,8 +217,16 @@ async fn check(
     caller.may_in_fleet(MESHES, Verb::Get)?;
     let mesh = found(&api, &caller, &namespace, &name).await?;
     let checked = mesh::check(&mesh, &from, &to).map_err(Problem::invalid)?;
-    let reaches = checked.reaches();
-    Ok(Json(Checked { from, to, reaches, reasons: checked.reasons }))
+    let mut reasons = checked.reasons;
+    let mut answering = 0;
+    if mesh.spec.data_plane == DataPlane::Wireguard
+        && let Some(clusters) = api.meshes.tunnels(&mesh, half(&caller)).await
+    {
+        let (found, up) = mesh::check_tunnels(&mesh, &from, &to, &clusters);
+        reasons.extend(found);
+        answering = up;
+    }
+    Ok(Json(Checked { from, to, reaches: reasons.is_empty(), reasons, tunnels: answering }))
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -226,6 +253,103 @@ async fn forget(
         Ok(()) => Ok(StatusCode::NO_CONTENT),
         Err(ForgetError::NotLeaving(why)) => Err(Problem::invalid(why)),
         Err(ForgetError::Store(error)) => Err(error.into()),
+    }
+}
+
+#[derive(Serialize, ToSchema)]
+struct Tunnels {
+    /// Each cluster with its nodes: their keys, endpoints and networks, and what their agents say of their
+    /// tunnels.
+    #[schema(value_type = Vec<Object>)]
+    clusters: Vec<ClusterTunnels>,
+}
+
+/// A dead cluster takes half of the time at most.
+fn half(caller: &Caller) -> Deadline {
+    caller.deadline.within(caller.deadline.remaining() / 2)
+}
+
+/// The nodes of a mesh and their tunnels
+#[utoipa::path(
+    get, path = "/meshes/{namespace}/{name}/tunnels", tag = "meshes",
+    responses((status = 200, description = "By cluster and node", body = Tunnels))
+)]
+async fn tunnels(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Result<Json<Tunnels>, Problem> {
+    caller.may_in_fleet(MESHES, Verb::Get)?;
+    let mesh = found(&api, &caller, &namespace, &name).await?;
+    let clusters = api.meshes.tunnels(&mesh, half(&caller)).await;
+    let why = "no controller leads yet; ask again in a few seconds";
+    let clusters = clusters.ok_or_else(|| Problem::invalid(why.to_owned()))?;
+    Ok(Json(Tunnels { clusters }))
+}
+
+#[derive(Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct AddPeer {
+    /// The machine's name in the mesh.
+    name: String,
+    /// The public half of its key. The private half stays on the machine.
+    public_key: String,
+    /// The networks behind it, which clusters reach through it.
+    #[serde(default)]
+    networks: Vec<String>,
+    /// Whether a machine of this name gets the new key.
+    #[serde(default)]
+    replace: bool,
+}
+
+#[derive(Serialize, ToSchema)]
+struct AddedPeer {
+    /// An entry of `externalPeers` of the mesh's spec.
+    #[schema(value_type = Object)]
+    peer: ExternalPeer,
+}
+
+/// Add a machine outside of clusters to a mesh
+#[utoipa::path(
+    post, path = "/meshes/{namespace}/{name}/peers", tag = "meshes", request_body = AddPeer,
+    responses((status = 200, description = "The machine with its addresses", body = AddedPeer))
+)]
+async fn add_peer(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((namespace, name)): Path<(String, String)>,
+    Body(AddPeer { name: peer, public_key, networks, replace }): Body<AddPeer>,
+) -> Result<Json<AddedPeer>, Problem> {
+    caller.may_in_fleet(PEERS, Verb::Create)?;
+    let id = Id::namespaced(namespace, name);
+    let added =
+        api.meshes.add_external_peer(&id, &peer, &public_key, &networks, replace, caller.deadline);
+    let peer = added.await.map_err(refused)?;
+    caller.trail.after(&peer);
+    Ok(Json(AddedPeer { peer }))
+}
+
+/// Remove a machine outside of clusters from a mesh
+#[utoipa::path(
+    delete, path = "/meshes/{namespace}/{name}/peers/{peer}", tag = "meshes",
+    responses((status = 204, description = "No cluster lets it in any more, as soon as each is told"))
+)]
+async fn remove_peer(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((namespace, name, peer)): Path<(String, String, String)>,
+) -> Result<StatusCode, Problem> {
+    caller.may_in_fleet(PEERS, Verb::Delete)?;
+    let id = Id::namespaced(namespace, name);
+    for_audit(&api, &caller, &id).await;
+    api.meshes.remove_external_peer(&id, &peer, caller.deadline).await.map_err(refused)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn refused(error: ExternalPeerError) -> Problem {
+    match error {
+        ExternalPeerError::Refused(why) => Problem::invalid(why),
+        ExternalPeerError::Store(error) => error.into(),
     }
 }
 

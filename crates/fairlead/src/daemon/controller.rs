@@ -128,6 +128,7 @@ pub(crate) fn begin(
         guard: counting,
         programs,
         fleet: fleet.clone(),
+        meshes: meshes.clone(),
         ledger: ledger.clone(),
         reclaim,
         egress,
@@ -210,6 +211,7 @@ struct LeaderWorks {
     guard: counting::LeaderWork,
     programs: programs::LeaderWork,
     fleet: Fleet,
+    meshes: Meshes,
     ledger: Ledger,
     reclaim: Reclaim,
     /// None where no image is known that egress pods could run, or no cluster that could run them.
@@ -224,7 +226,7 @@ fn lead(leader: &Leader, work: &LeaderWorks) {
     work.agents.lead(leader);
     work.guard.lead(leader);
     work.programs.lead(leader);
-    mesh::controller::start(leader, &work.fleet, &work.ledger);
+    mesh::controller::start_for(leader, &work.fleet, &work.ledger, &work.meshes);
     net::pool_controller::start(leader, work.reclaim);
     if let Some(egress) = &work.egress {
         net::egress::start_controller(leader, egress.clone());

@@ -1,7 +1,9 @@
 //! Meshes: planned from files alone, or as a running Fairlead has them.
 
 mod live;
+mod peer;
 mod plan;
+mod tunnels;
 
 use crate::cli::client;
 use crate::cli::verbs::groups::ApplyFlags;
@@ -14,6 +16,8 @@ use crate::output::Verdict;
 ///   fairlead mesh status             every mesh, its clusters, what each waits for
 ///   fairlead mesh status -o dot | dot -Tsvg > meshes.svg
 ///   fairlead mesh check prod eu us   why can eu not reach us?
+///   fairlead mesh status prod        also its tunnels: handshakes, bytes, loss, round trip
+///   fairlead mesh peer add laptop --mesh prod > prod.conf
 ///   fairlead mesh forget prod us     give up a cluster that left and does not answer
 ///   fairlead mesh plan --mesh mesh.yaml --nodes eu=eu.yaml --nodes us=us.yaml
 #[derive(Debug, clap::Args)]
@@ -32,6 +36,7 @@ enum Verb {
     Apply(ApplyFlags),
     Delete(live::Delete),
     Forget(live::Forget),
+    Peer(peer::Args),
 }
 
 pub(crate) fn run(args: &Args) -> Verdict {
@@ -42,5 +47,10 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Verb::Apply(args) => client::run(live::apply(args)),
         Verb::Delete(args) => client::run(live::delete(args)),
         Verb::Forget(args) => client::run(live::forget(args)),
+        Verb::Peer(args) => match &args.verb {
+            peer::Verb::Add(args) => client::run(peer::add(args)),
+            peer::Verb::List(args) => client::run(peer::list(args)),
+            peer::Verb::Revoke(args) => client::run(peer::revoke(args)),
+        },
     }
 }

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, MeshState};
+use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, MeshState};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::tunnels;
 use crate::cli::client::{Body, ClientResult, Route, Server, ServerFlags, decode};
 use crate::cli::listing::{fields, items};
 use crate::cli::table::{Cell, Table, age};
@@ -17,6 +18,8 @@ use crate::cli::verbs::groups::{self, ApplyFlags};
 use crate::output::{self, Failure, Output, yes_or_no};
 
 /// Show every mesh: its clusters, their peers, what each waits for
+///
+/// Of one mesh with `dataPlane: wireguard` the tunnels are shown, too, as its agents see them.
 ///
 /// Exit codes: 0 all are ready; 1 one is not; 2 it could not be asked.
 #[derive(Debug, clap::Args)]
@@ -87,9 +90,9 @@ struct Listed {
 }
 
 #[derive(Debug, Deserialize)]
-struct Mesh {
-    namespace: String,
-    name: String,
+pub(super) struct Mesh {
+    pub(super) namespace: String,
+    pub(super) name: String,
     #[serde(default)]
     deleting: bool,
     spec: ClusterMeshSpec,
@@ -113,7 +116,7 @@ impl Mesh {
 }
 
 /// The one mesh that has a name, with or without its namespace.
-async fn named(server: &Server, word: &str) -> ClientResult<(Value, Mesh)> {
+pub(super) async fn named(server: &Server, word: &str) -> ClientResult<(Value, Mesh)> {
     let (answer, all) = list(server).await?;
     let mut found: Vec<(usize, Mesh)> =
         all.meshes.into_iter().enumerate().filter(|(_, mesh)| mesh.has_name(word)).collect();
@@ -142,9 +145,16 @@ async fn list(server: &Server) -> ClientResult<(Value, Listed)> {
 
 pub(super) async fn status(args: &Status) -> ClientResult<ExitCode> {
     let server = args.server.open()?;
+    let mut found_tunnels = None;
     let (answer, meshes) = match &args.mesh {
         Some(word) => {
-            let (value, mesh) = named(&server, word).await?;
+            let (mut value, mesh) = named(&server, word).await?;
+            if mesh.spec.data_plane == DataPlane::Wireguard && args.output != StatusFormat::Dot {
+                let route = Route::to(["meshes", &mesh.namespace, &mesh.name, "tunnels"]);
+                let found: Value = server.get(&route).await?;
+                value["tunnels"] = found["clusters"].clone();
+                found_tunnels = Some(found);
+            }
             (json!({"meshes": [value]}), vec![mesh])
         }
         None => {
@@ -157,7 +167,11 @@ pub(super) async fn status(args: &Status) -> ClientResult<ExitCode> {
             eprintln!("there is no mesh yet; make one with `fairlead mesh apply FILE`");
             return Ok(ExitCode::SUCCESS);
         }
-        StatusFormat::Table => table(&meshes, Timestamp::now()),
+        StatusFormat::Table => {
+            let now = Timestamp::now();
+            let tunnels = found_tunnels.map(|it| tunnels::table(&it, now)).unwrap_or_default();
+            format!("{}\n{tunnels}", table(&meshes, now).trim_end())
+        }
         StatusFormat::Json => output::json(&answer)?,
         StatusFormat::Yaml => output::yaml(&answer)?,
         StatusFormat::Dot => {
@@ -235,7 +249,13 @@ pub(super) async fn check(args: &Check) -> ClientResult<ExitCode> {
     let reaches = answer["reaches"] == true;
     args.output.print(&answer, || {
         if reaches {
-            return format!("{from} reaches {to}: every node has its peer on the other side");
+            let tunnels = match answer["tunnels"].as_u64() {
+                Some(count @ 1..) => format!(", and {count} tunnels between them answer"),
+                _ => String::new(),
+            };
+            return format!(
+                "{from} reaches {to}: every node has its peer on the other side{tunnels}"
+            );
         }
         let reasons = items(&answer, "reasons").iter();
         output::table(

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ::mesh::{self as planner, Index, Observation, Observed, Plan, index};
+use ::mesh::{self as planner, Index, Observation, Observed, Peer, Plan, index};
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
 use objects::kinds::{AddressBlock, ClusterMesh, DataPlane, WireguardNode};
@@ -87,7 +87,9 @@ fn observations(args: &Args, mesh: &ClusterMesh) -> Result<BTreeMap<String, Obse
             || Observed::Away(format!("its nodes were not given (--nodes {cluster}=FILE)")),
             Observed::Known,
         );
-        let peers = Observed::Known(peers.get(&cluster).cloned().unwrap_or_default());
+        let peers: Option<&Index<Peer>> = peers.get(&cluster);
+        let peers = peers.into_iter().flat_map(|all| all.values().map(|peer| Peer::clone(peer)));
+        let peers = Observed::Known(peers.collect());
         observations.insert(cluster, Observation { nodes, peers });
     }
     Ok(observations)
