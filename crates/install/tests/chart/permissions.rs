@@ -20,8 +20,9 @@ fn list(value: &Value) -> Vec<&str> {
 
 #[test]
 fn the_permissions_are_those_of_the_list() {
-    let rendered =
-        render("components.net=true,mesh.wireguard=true,fleet.secretsFromAllNamespaces=true");
+    let rendered = render(
+        "components.net=true,mesh.wireguard=true,mesh.services=true,fleet.secretsFromAllNamespaces=true",
+    );
     let off = render("components.admission=false");
     let mut lines = BTreeSet::new();
     let roles = rendered.objects.iter().chain(&off.objects);
