@@ -154,7 +154,7 @@ pub(crate) async fn planned(
         let peers = cluster.peers().await;
         there += peers.as_ref().map_or(0, |peers| peers.iter().filter(of_mesh).count());
         let peers = match peers {
-            Some(peers) => Observed::Known(index(peers)),
+            Some(peers) => Observed::Known(peers.into_iter().collect()),
             None => Observed::Waiting("the Peer CRD".to_owned()),
         };
         observations.insert(cluster.name.to_owned(), Observation { nodes, peers });
