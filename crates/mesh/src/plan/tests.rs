@@ -234,9 +234,9 @@ fn gateways_all_list_the_networks_that_no_node_has_and_the_first_with_an_endpoin
         .unwrap()
     };
     let nodes = Observed::Known(index((0..4).map(node)));
-    let a = Observation { nodes, peers: Observed::Known(index([])) };
+    let a = Observation { nodes, peers: Observed::Known(PeerIndex::default()) };
     let mut b = observation(1, "n");
-    b.peers = Observed::Known(index([]));
+    b.peers = Observed::Known(PeerIndex::default());
     let mut observations: BTreeMap<_, _> = [("a".to_owned(), a), ("b".to_owned(), b)].into();
     let carriers = |observations: &BTreeMap<String, Observation>| -> Vec<String> {
         let plan = plan(&mesh, &[], observations);
