@@ -30,7 +30,10 @@ pub struct Names(Snapshot<Map<Arc<str>, NodeNames>>);
 
 /// What one node resolved.
 #[derive(Clone, Debug, Default)]
-struct NodeNames(Map<IpAddr, Arc<Vec<(Arc<str>, Moment)>>>);
+struct NodeNames(Map<IpAddr, Arc<NamesOfAddress>>);
+
+/// With when each was told last.
+type NamesOfAddress = Vec<(Arc<str>, Moment)>;
 
 impl Names {
     /// Takes in what the agent of a node told; with nothing, that it tells.

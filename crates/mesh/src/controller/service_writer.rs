@@ -88,11 +88,11 @@ impl ServiceBatch {
                         api.create(&PostParams::default(), &object).await.map(Some)
                     }
                     ServiceChange::Patch { version, patch } => {
-                        let patch = Patch::Merge(versioned(patch, version));
+                        let patch = Patch::Merge(versioned(patch, version.as_deref()));
                         api.patch(name, &PatchParams::default(), &patch).await.map(Some)
                     }
                     ServiceChange::PatchStatus { version, patch } => {
-                        let patch = Patch::Merge(versioned(patch, version));
+                        let patch = Patch::Merge(versioned(patch, version.as_deref()));
                         api.patch_status(name, &PatchParams::default(), &patch).await.map(Some)
                     }
                     ServiceChange::Delete { version } => {
@@ -170,7 +170,7 @@ fn resource(kind: Written) -> &'static str {
     }
 }
 
-fn versioned(mut patch: Value, version: Option<String>) -> Value {
+fn versioned(mut patch: Value, version: Option<&str>) -> Value {
     patch["metadata"]["resourceVersion"] = json!(version);
     patch
 }

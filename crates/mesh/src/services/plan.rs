@@ -442,7 +442,7 @@ impl Target<'_> {
         let mut sources: BTreeSet<String> =
             constituents.iter().map(|it| it.cluster.to_owned()).collect();
         sources.extend(kept);
-        writes.extend(self.import_writes(&derived, oldest, ports, sources));
+        writes.extend(self.import_writes(&derived, oldest, &ports, &sources));
         writes
     }
 
@@ -629,8 +629,8 @@ impl Target<'_> {
         &self,
         derived: &str,
         oldest: &Constituent<'_>,
-        ports: Vec<ImportedPort>,
-        sources: BTreeSet<String>,
+        ports: &[ImportedPort],
+        sources: &BTreeSet<String>,
     ) -> Vec<ServiceWrite> {
         let labels: BTreeMap<&str, &str> = self.context.labels().into();
         let service = self.index.service_in(self.namespace, derived);
