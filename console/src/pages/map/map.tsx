@@ -1,5 +1,5 @@
 /** A namespace as a map: what owns, selects, routes to, scales and uses what. The table beside it says the same. */
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { api, path, type Options } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { asProblem } from "../../api/problem";
@@ -76,7 +76,11 @@ async function read(cluster: string, namespace: string, signal: AbortSignal): Pr
 
 export default function MapPage() {
   const chosen = resolve(selection());
-  const cluster = query.value.get("cluster") ?? chosen[0] ?? "";
+  // The first that answers, and no other one when it stops to: what is looked at does not change by itself.
+  const answers = ({ name, state }: { name: string; state: string }) => chosen.includes(name) && (state === "ready" || state === "degraded");
+  const first = useRef<string | undefined>(undefined);
+  first.current ??= clusters.value.find(answers)?.name;
+  const cluster = query.value.get("cluster") ?? first.current ?? chosen[0] ?? "";
   const namespaces = useFetch(cluster || null, (signal) => api.get<{ namespaces: (string | { name: string })[] }>(path`/clusters/${cluster}/namespaces`, { signal, query: { timeout: "5s" } }));
   const names = (namespaces.data?.namespaces ?? []).map((one) => (typeof one === "string" ? one : one.name));
   const namespace = query.value.get("ns") ?? (names.includes("default") ? "default" : names[0]) ?? "";
@@ -96,7 +100,13 @@ export default function MapPage() {
         <label class="row small"><input type="checkbox" checked={query.value.get("pods") === "each"} onChange={(event) => setQuery({ pods: event.currentTarget.checked ? "each" : null, node: null })} /> Each pod</label>
         {query.value.get("at") && <button type="button" class="button" onClick={() => setQuery({ at: null })}>around {query.value.get("at")} ✕</button>}
       </header>
-      {!cluster ? <Empty title="There is no cluster"><p>Add one on the page <a href="/">Fleet</a>.</p></Empty> : <Loaded of={found}>{(data) => <Drawn of={data} cluster={cluster} namespace={namespace} />}</Loaded>}
+      {!cluster ? (
+        <Empty title="There is no cluster"><p>Add one on the page <a href="/">Fleet</a>.</p></Empty>
+      ) : namespace ? (
+        <Loaded of={found}>{(data) => <Drawn of={data} cluster={cluster} namespace={namespace} />}</Loaded>
+      ) : (
+        <Loaded of={namespaces}>{() => <Empty title={`There is no namespace in ${cluster}`} />}</Loaded>
+      )}
     </div>
   );
 }
