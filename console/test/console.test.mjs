@@ -179,6 +179,9 @@ describe("the console", () => {
     assert.equal(await page.locator(".skeleton").count(), 0, "nothing is waited for");
     // The time is the benchmark's to hold; a page that asks the cluster first takes as long as a timeout.
     assert.ok(took < 20_000);
+    await go("/map?cluster=dark");
+    await page.locator("main .notice.bad").waitFor();
+    assert.equal(await page.locator("main .skeleton").count(), 0, "nor by its map");
     await go("/c/stranger");
     await page.getByText(/refuses our credentials/).waitFor();
   });
