@@ -59,7 +59,8 @@ function fit(places: Float32Array, width: number, height: number): View {
     top = Math.min(top, y);
     bottom = Math.max(bottom, y);
   }
-  const scale = Math.min(2.5, (width - 80) / Math.max(1, right - left), (height - 60) / Math.max(1, bottom - top));
+  // Room for names, which are written in the middle below.
+  const scale = Math.min(2.5, (width - 140) / Math.max(1, right - left), (height - 60) / Math.max(1, bottom - top));
   return { scale, x: width / 2 - ((left + right) / 2) * scale, y: height / 2 - ((top + bottom) / 2) * scale };
 }
 

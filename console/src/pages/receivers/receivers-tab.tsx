@@ -40,14 +40,14 @@ export function ReceiversTab() {
       },
     });
   const columns: TableColumn<ReceiverState>[] = [
-    { id: "name", title: "Receiver", width: "minmax(90px, 1fr)", cell: ({ name, spec }) => <span title={String(spec["comment"] ?? name)}>{name}</span> },
-    { id: "type", title: "Where", width: "minmax(150px, 2.4fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
-    { id: "state", title: "State", width: "92px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{state}</span> },
-    { id: "why", title: "Why", width: "minmax(100px, 2fr)", wrap: true, cell: ({ why, since, attempts }) => why && <span class="bad-text">{why}{since && <span class="muted"> For <Age time={since} />, {attempts} {attempts === 1 ? "try" : "tries"}.</span>}</span> },
-    { id: "queued", title: "Waiting", width: "80px", end: true, cell: ({ queued }) => (queued ? <span class="warn-text">{queued.toLocaleString("en")}</span> : "") },
-    { id: "delivered", title: "Taken", width: "80px", end: true, cell: ({ delivered }) => delivered.toLocaleString("en") },
-    { id: "dropped", title: "Lost", width: "70px", end: true, cell: ({ dropped }) => (dropped ? <span class="bad-text">{dropped.toLocaleString("en")}</span> : "") },
-    { id: "last", title: "Last", width: "70px", end: true, cell: ({ lastDelivery }) => <Age time={lastDelivery} /> },
+    { id: "name", title: "Receiver", width: "minmax(80px, 1fr)", cell: ({ name, spec }) => <span title={String(spec["comment"] ?? name)}>{name}</span> },
+    { id: "type", title: "Where", width: "minmax(80px, 2.4fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
+    { id: "state", title: "State", width: "76px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{state}</span> },
+    { id: "why", title: "Why", width: "minmax(80px, 2fr)", wrap: true, cell: ({ why, since, attempts }) => why && <span class="bad-text">{why}{since && <span class="muted"> For <Age time={since} />, {attempts} {attempts === 1 ? "try" : "tries"}.</span>}</span> },
+    { id: "queued", title: "Waiting", width: "72px", end: true, cell: ({ queued }) => (queued ? <span class="warn-text">{queued.toLocaleString("en")}</span> : "") },
+    { id: "delivered", title: "Taken", width: "64px", end: true, cell: ({ delivered }) => delivered.toLocaleString("en") },
+    { id: "dropped", title: "Lost", width: "50px", end: true, cell: ({ dropped }) => (dropped ? <span class="bad-text">{dropped.toLocaleString("en")}</span> : "") },
+    { id: "last", title: "Last", width: "52px", end: true, cell: ({ lastDelivery }) => <Age time={lastDelivery} /> },
     ...(mayUpdate
       ? [{
           id: "do",
