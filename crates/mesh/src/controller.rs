@@ -45,6 +45,7 @@ mod service_reconciler;
 mod service_writer;
 mod status_writer;
 mod supervisor;
+mod write_backoff;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

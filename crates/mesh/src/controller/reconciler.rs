@@ -15,7 +15,6 @@ use kube::ResourceExt;
 use objects::kinds::{ClusterMesh, ClusterMeshStatus, MeshClusterRef};
 use objects::{Attempt, Id, Next, Pace, Reconciler, Watched};
 use stallproof::Backoff;
-use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
 use stallproof::snapshot::Changes;
 use tokio::time::Instant;
@@ -26,6 +25,7 @@ use super::participants::{Participant, is_joined, joined, participants};
 use super::peer_writer::{BatchResult, WriteBatch};
 use super::service_reconciler::ServiceProblems;
 use super::status_writer::{self, MeshWrite};
+use super::write_backoff::{RETRY, WriteBackoff};
 use super::{FINALIZER, Shared, forgotten, has_services};
 use crate::overlap;
 use crate::planner::Planner;
@@ -34,8 +34,6 @@ use crate::status::{self, WAITING_FOR_WRITES};
 
 /// How many decisions are made between two yields: a few milliseconds of work.
 const SLICE: usize = 256;
-/// Between attempts to write to a target, and to the store.
-const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
 /// After how long a mesh that is not ready is reconciled again, whatever else happens.
 const INCOMPLETE: Duration = Duration::from_secs(30);
 /// An attempt plans in slices and waits for nothing, so its deadline only bounds the planning of a huge
@@ -48,9 +46,6 @@ pub(super) const PACE: Pace = Pace {
 };
 /// How often a status is written in which only numbers change: they change with every peer.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
-/// After how many batches in a row a target is written to with pauses: somebody may be undoing the
-/// writes.
-const MAX_BATCHES_IN_A_ROW: u32 = 64;
 
 pub(super) struct MeshReconciler {
     id: Id,
@@ -75,14 +70,6 @@ pub(super) struct MeshReconciler {
     writing_mesh: bool,
     write_mesh_after: Instant,
     store_backoff: Backoff,
-}
-
-/// How a target's latest writes went.
-struct WriteBackoff {
-    backoff: Backoff,
-    until: Instant,
-    error: Option<String>,
-    batches_in_a_row: u32,
 }
 
 enum Finished {
@@ -342,22 +329,10 @@ impl MeshReconciler {
         let mesh = &self.id;
         self.writing.remove(target);
         debug!(%mesh, target, written, "wrote peers");
-        let state = self.backoffs.entry(target.to_owned()).or_insert_with(|| WriteBackoff {
-            backoff: Backoff::new(RETRY),
-            until: Instant::now(),
-            error: None,
-            batches_in_a_row: 0,
-        });
-        state.batches_in_a_row += 1;
-        if error.is_some() || state.batches_in_a_row > MAX_BATCHES_IN_A_ROW {
-            state.until = Instant::now() + state.backoff.failed().wait;
-        } else {
-            state.backoff.succeeded();
-        }
-        if let Some(error) = error.as_ref().filter(|error| state.error.as_ref() != Some(*error)) {
+        let state = self.backoffs.entry(target.to_owned()).or_insert_with(WriteBackoff::new);
+        if let Some(error) = state.finished(error) {
             warn!(%mesh, target, error, "cannot write peers");
         }
-        state.error = error;
     }
 }
 

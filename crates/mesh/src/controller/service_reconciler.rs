@@ -5,7 +5,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -16,8 +15,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use objects::kinds::{ClusterMesh, MeshClusterRef};
 use objects::{Attempt, Id, Next, Reconciler, Watched};
-use stallproof::Backoff;
-use stallproof::backoff::Curve;
 use stallproof::ledger::Outcome;
 use stallproof::snapshot::Changes;
 use tokio::time::Instant;
@@ -27,15 +24,13 @@ use super::observed_services::ObservedServices;
 use super::participants::{joined_services, participants};
 use super::peer_writer::BatchResult;
 use super::service_writer::{BATCH_SIZE, ServiceBatch};
+use super::write_backoff::WriteBackoff;
 use super::{Shared, has_services};
 use crate::overlap;
 use crate::services::{ServiceContext, ServicePlanner};
 
 /// How many Services are planned between two yields.
 const SLICE: usize = 64;
-const RETRY: Curve = Curve { first: Duration::from_millis(500), most: Duration::from_secs(30) };
-/// After how many batches in a row a cluster is written to with pauses: somebody may be undoing them.
-const MAX_BATCHES_IN_A_ROW: u32 = 64;
 
 /// What is wrong with the Services of meshes, by mesh and cluster. Reconcilers of Services write it, and
 /// those of meshes put it into the status.
@@ -55,13 +50,6 @@ pub(super) struct ServiceReconciler {
     planned: BTreeMap<String, MeshClusterRef>,
     writing: BTreeSet<String>,
     backoffs: HashMap<String, WriteBackoff>,
-}
-
-struct WriteBackoff {
-    backoff: Backoff,
-    until: Instant,
-    error: Option<String>,
-    batches_in_a_row: u32,
 }
 
 impl Reconciler for ServiceReconciler {
@@ -196,22 +184,10 @@ impl ServiceReconciler {
         let mesh = &self.id;
         self.writing.remove(target);
         debug!(%mesh, target, written, "wrote Services");
-        let state = self.backoffs.entry(target.to_owned()).or_insert_with(|| WriteBackoff {
-            backoff: Backoff::new(RETRY),
-            until: Instant::now(),
-            error: None,
-            batches_in_a_row: 0,
-        });
-        state.batches_in_a_row += 1;
-        if error.is_some() || state.batches_in_a_row > MAX_BATCHES_IN_A_ROW {
-            state.until = Instant::now() + state.backoff.failed().wait;
-        } else {
-            state.backoff.succeeded();
-        }
-        if let Some(error) = error.as_ref().filter(|error| state.error.as_ref() != Some(*error)) {
+        let state = self.backoffs.entry(target.to_owned()).or_insert_with(WriteBackoff::new);
+        if let Some(error) = state.finished(error) {
             warn!(%mesh, target, error, "cannot write Services");
         }
-        state.error = error;
     }
 
     /// Tells the reconciler of the mesh, which writes the status, what is wrong.

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use k8s_openapi::api::core::v1::{Service, ServiceSpec, SessionAffinityConfig};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec, SessionAffinityConfig};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
@@ -164,6 +164,19 @@ pub(crate) fn plan_service(
     writes
 }
 
+/// The ports of a Service as an import has them.
+fn sorted_ports(of: &ServiceSpec) -> Vec<ImportedPort> {
+    let port = |port: &ServicePort| ImportedPort {
+        name: port.name.clone().unwrap_or_default(),
+        protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
+        app_protocol: port.app_protocol.clone(),
+        port: port.port,
+    };
+    let mut ports: Vec<_> = of.ports.iter().flatten().map(port).collect();
+    ports.sort();
+    ports
+}
+
 /// What a cluster's export stands for, or why it stands for nothing: a reason and a sentence.
 fn constituent<'a>(
     cluster: &'a str,
@@ -179,18 +192,7 @@ fn constituent<'a>(
         let why = "a Service of the type ExternalName has no endpoints to export";
         return Err(("InvalidServiceType", why));
     }
-    let mut ports: Vec<ImportedPort> = spec
-        .ports
-        .iter()
-        .flatten()
-        .map(|port| ImportedPort {
-            name: port.name.clone().unwrap_or_default(),
-            protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-            app_protocol: port.app_protocol.clone(),
-            port: port.port,
-        })
-        .collect();
-    ports.sort();
+    let ports = sorted_ports(spec);
     Ok(Constituent {
         cluster,
         index,
@@ -593,18 +595,7 @@ impl Target<'_> {
         };
         let none = ServiceSpec::default();
         let is = existing.spec.as_ref().unwrap_or(&none);
-        let mut has: Vec<ImportedPort> = is
-            .ports
-            .iter()
-            .flatten()
-            .map(|port| ImportedPort {
-                name: port.name.clone().unwrap_or_default(),
-                protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-                app_protocol: port.app_protocol.clone(),
-                port: port.port,
-            })
-            .collect();
-        has.sort();
+        let has = sorted_ports(is);
         let mut spec = serde_json::Map::new();
         if has != ports {
             spec.insert("ports".to_owned(), json!(ports));
