@@ -202,5 +202,7 @@ impl EndEvents {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

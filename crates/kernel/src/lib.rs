@@ -11,6 +11,7 @@
 //! nftables     packet filter rules, sets and maps, changed in atomic batches
 //! packet_log   packets that a rule sent to a log group
 //! sockets      the connections of this machine's own sockets, and limits of one
+//! datagrams    many datagrams in one call
 //! descriptors  how many files and sockets may be open
 //! transparent  sockets that speak with addresses of others
 //! sysctl       where network sysctls are, also in a container
@@ -26,8 +27,12 @@
 
 mod captured_stack;
 pub mod conntrack;
+pub mod datagrams;
 pub mod descriptors;
 pub mod echo;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod heap;
 pub mod lock_file;
 pub mod netlink;

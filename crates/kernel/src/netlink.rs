@@ -95,12 +95,16 @@ struct Failure {
 impl Netlink {
     /// Opens a socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
-        let socket = rustix::net::socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None, // NETLINK_ROUTE
-        )?;
+        Self::socket().and_then(Self::of)
+    }
+
+    pub(crate) fn socket() -> io::Result<OwnedFd> {
+        let (family, kind) = (AddressFamily::NETLINK, SocketType::RAW);
+        // Of the protocol NETLINK_ROUTE.
+        Ok(rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
+    }
+
+    pub(crate) fn of(socket: OwnedFd) -> io::Result<Self> {
         set_socket_timeout(&socket, Timeout::Recv, Some(ANSWERED_WITHIN))?;
         // Words with errors; no copy of the request in them; listings filtered by the kernel.
         for option in [libc::NETLINK_EXT_ACK, libc::NETLINK_CAP_ACK, libc::NETLINK_GET_STRICT_CHK] {
@@ -113,6 +117,22 @@ impl Netlink {
     pub fn apply(&mut self, changes: &[Change<'_>]) -> Result<(), Error> {
         let requests = changes.iter().map(change::request).collect();
         self.exchange(requests, false).map(|_| ()).map_err(|failure| failed(changes, failure))
+    }
+
+    /// Makes all changes as [`Self::apply`] does, and looks at a link behind them: one call.
+    pub fn apply_then_link(
+        &mut self,
+        changes: &[Change<'_>],
+        link: u32,
+    ) -> Result<Option<Link>, Error> {
+        let mut requests: Vec<_> = changes.iter().map(change::request).collect();
+        requests.push(listing::link(LinkRef::Index(link)));
+        match self.exchange(requests, true) {
+            Ok(found) => Ok(found.and_then(listing::read_link)),
+            Err(failure) if failure.at < changes.len() => Err(failed(changes, failure)),
+            Err(failure) if failure.source.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            Err(failure) => Err(Error::new(format!("look at link number {link}"), failure.source)),
+        }
     }
 
     /// Makes a veth pair and says what it became: one call. One of which that cannot be said is
@@ -167,7 +187,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Lists the unicast, blackhole and unreachable routes of both families in one table.
+    /// Lists the unicast, blackhole, unreachable and throw routes of both families in one table.
     pub fn routes(&mut self, table: u32) -> Result<Vec<Route>, Error> {
         let mut found = Vec::new();
         for request in listing::routes(table) {
@@ -177,7 +197,7 @@ impl Netlink {
         Ok(found)
     }
 
-    /// Lists the rules of both families that route packets from some addresses by a table.
+    /// Lists the rules of both families that route packets from some addresses, or from all, by a table.
     pub fn rules(&mut self) -> Result<Vec<Rule>, Error> {
         let mut found = Vec::new();
         for request in tunnel::rules() {
@@ -362,7 +382,7 @@ fn answer(raw: &NetlinkBuffer<&[u8]>) -> (Option<io::Error>, Option<String>) {
         return (Some(io::Error::other("an answer was cut short")), None);
     };
     let code = i32::from_ne_bytes(*code);
-    let source = (code != 0).then(|| io::Error::from_raw_os_error(-code));
+    let source = (code != 0).then(|| io::Error::from_raw_os_error(code.saturating_neg()));
     (source, listing::note(rest))
 }
 
@@ -384,5 +404,7 @@ pub(crate) fn switch_on(socket: &OwnedFd, option: libc::c_int) -> io::Result<()>
     Ok(())
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

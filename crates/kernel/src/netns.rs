@@ -1,26 +1,31 @@
 //! Network namespaces, held by file descriptor.
 //!
 //! Contract: a [`Namespace`] is checked to be a network namespace when it is made, whatever path or
-//! process it came from. No caller's thread ever enters another namespace: work that must run inside one
-//! gets a thread made for it, which ends with the work. A socket that outlives the thread stays in the
-//! namespace it was opened in and can be used from any thread.
+//! process it came from. Work that must run inside one gets a thread made for it, which ends with the work.
+//! A socket that outlives the thread stays in the namespace it was opened in and can be used from any
+//! thread. To open one, which is a few system calls, the caller's own thread goes in and comes back: it
+//! runs nothing else meanwhile, and does not go on until it is back.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 use serde::{Deserialize, Serialize};
 
 use crate::netlink::Netlink;
+use crate::nftables::Nftables;
 
 /// The file system type of namespace files.
 const NSFS_MAGIC: i64 = 0x6e73_6673;
 /// `_IO(0xb7, 3)`: asks which kind of namespace a file is.
 const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
+/// The pause between two attempts to leave a namespace.
+const RETURN: Duration = Duration::from_millis(10);
 /// Work inside a namespace is a few system calls deep.
 const STACK: usize = 256 << 10;
 
@@ -99,7 +104,30 @@ impl Namespace {
 
     /// Opens a netlink socket of this namespace, for use from any thread.
     pub fn netlink(&self) -> io::Result<Netlink> {
-        self.run_in(Netlink::open)?
+        self.open_in(Netlink::socket)?.and_then(Netlink::of)
+    }
+
+    /// Opens a socket for packet filter rules of this namespace, for use from any thread.
+    pub fn nftables(&self) -> io::Result<Nftables> {
+        self.open_in(Nftables::socket)?.and_then(Nftables::of)
+    }
+
+    /// Opens a socket inside, on the calling thread: to make a thread for it takes longer than all of this.
+    /// Whoever may enter no namespace may be in this one already.
+    fn open_in<T>(&self, open: fn() -> T) -> io::Result<T> {
+        let home = Self::current().map_err(io::Error::other)?;
+        if home.id == self.id {
+            return Ok(open());
+        }
+        let network = Some(LinkNameSpaceType::Network);
+        move_into_link_name_space(self.as_fd(), network)?;
+        let opened = open();
+        // Whoever came in may leave. Should the kernel have no memory for that now, this waits until it has:
+        // nothing may run on a thread that is in the wrong namespace.
+        while move_into_link_name_space(home.as_fd(), network).is_err() {
+            thread::sleep(RETURN);
+        }
+        Ok(opened)
     }
 }
 

@@ -127,7 +127,14 @@ impl From<CommitError> for io::Error {
 impl Nftables {
     /// Opens a socket in the network namespace of the calling thread.
     pub fn open() -> io::Result<Self> {
-        let socket = socket::open(NETFILTER, 0)?;
+        Self::socket().and_then(Self::of)
+    }
+
+    pub(crate) fn socket() -> io::Result<OwnedFd> {
+        socket::open(NETFILTER, 0)
+    }
+
+    pub(crate) fn of(socket: OwnedFd) -> io::Result<Self> {
         socket::enlarge(&socket, ANSWERS)?;
         // The acknowledgement of a change carries no copy of it.
         crate::netlink::switch_on(&socket, libc::NETLINK_CAP_ACK)?;
@@ -327,5 +334,7 @@ impl Nftables {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

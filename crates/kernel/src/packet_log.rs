@@ -23,6 +23,9 @@ const BIND: u8 = 1;
 const COPY_PACKET: u8 = 2;
 /// What is copied of a packet: enough for IPv6 with an extension header, and the ports.
 const LENGTH: u32 = 96;
+/// The shortest headers. A packet may say that its own are shorter, and carry what is in them.
+const IPV4_HEADER: usize = 20;
+const TCP_HEADER: usize = 20;
 /// `struct nfgenmsg`.
 const NETFILTER_HEADER: usize = 4;
 /// Room for some ten thousand packets.
@@ -41,6 +44,8 @@ pub struct Logged {
     /// Both ports are zero where the protocol has none.
     pub source_port: u16,
     pub destination_port: u16,
+    /// The first bytes of what TCP or UDP carries, as far as they were copied.
+    pub carried: Vec<u8>,
 }
 
 /// A socket that receives the packets of one group.
@@ -51,8 +56,27 @@ pub struct PacketLog {
 }
 
 impl PacketLog {
-    /// Opens a socket in the network namespace of the calling thread. A group has one reader.
+    /// Opens a socket in the network namespace of the calling thread, for the headers of packets. A group has
+    /// one reader.
     pub fn open(group: u16) -> io::Result<Self> {
+        Self::configured(group, LENGTH, |_, _| {})
+    }
+
+    /// Opens a socket for the first `length` bytes of packets, that waits for no second packet before it tells of
+    /// the first.
+    pub fn open_at_once(group: u16, length: u32) -> io::Result<Self> {
+        Self::configured(group, length, |request, header| {
+            message(request, CONFIGURE, NLM_F_REQUEST | NLM_F_ACK, 3, header, |out| {
+                write(out, 5, &1u32.to_be_bytes());
+            });
+        })
+    }
+
+    fn configured(
+        group: u16,
+        length: u32,
+        more: impl FnOnce(&mut Vec<u8>, [u8; 4]),
+    ) -> io::Result<Self> {
         let socket = socket::open(NETFILTER, 0)?;
         socket::enlarge(&socket, WAITING)?;
         let [high, low] = group.to_be_bytes();
@@ -61,14 +85,16 @@ impl PacketLog {
         let flags = NLM_F_REQUEST | NLM_F_ACK;
         message(&mut request, CONFIGURE, flags, 1, netfilter, |out| write(out, 1, &[BIND]));
         message(&mut request, CONFIGURE, flags, 2, netfilter, |out| {
-            let mut mode = LENGTH.to_be_bytes().to_vec();
+            let mut mode = length.to_be_bytes().to_vec();
             mode.extend([COPY_PACKET, 0]);
             write(out, 2, &mode);
         });
+        more(&mut request, netfilter);
+        let asked = messages(&request).count();
         socket::send(&socket, &request)?;
         let mut log = Self { socket, received: socket::buffer() };
         let mut answered = 0;
-        while answered < 2 {
+        while answered < asked {
             socket::receive(&log.socket, &mut log.received)?;
             for raw in messages(&log.received).filter(|raw| raw.message_type() == NLMSG_ERROR) {
                 socket::acknowledged(raw.payload())?;
@@ -118,7 +144,7 @@ fn logged(payload: &[u8]) -> Option<Logged> {
     let packet = packet?;
     let (source, destination, protocol, above) = match packet.first()? >> 4 {
         4 => {
-            let length = usize::from(packet[0] & 15) * 4;
+            let length = Some(usize::from(packet[0] & 15) * 4).filter(|it| *it >= IPV4_HEADER)?;
             let address = |at: usize| Some(IpAddr::from(*packet.get(at..)?.first_chunk::<4>()?));
             (address(12)?, address(16)?, *packet.get(9)?, packet.get(length..)?)
         }
@@ -133,8 +159,19 @@ fn logged(payload: &[u8]) -> Option<Logged> {
         _ => Some(0),
     };
     let (source_port, destination_port) = (port(0)?, port(2)?);
-    Some(Logged { prefix, source, destination, protocol, source_port, destination_port })
+    let carried = match protocol {
+        6 => above.get(12).and_then(|words| {
+            let length = usize::from(words >> 4) * 4;
+            above.get(length..).filter(|_| length >= TCP_HEADER)
+        }),
+        17 => above.get(8..),
+        _ => None,
+    };
+    let carried = carried.unwrap_or_default().to_vec();
+    Some(Logged { prefix, source, destination, protocol, source_port, destination_port, carried })
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

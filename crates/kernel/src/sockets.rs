@@ -149,5 +149,7 @@ fn carried(info: &[u8]) -> (u64, u64) {
     (long(120).saturating_add(long(128)), short(136) + short(140))
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

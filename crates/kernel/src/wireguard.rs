@@ -399,5 +399,7 @@ fn read_network(attributes: &[u8]) -> Option<IpNet> {
     IpNet::new(address?, prefix?).ok()
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

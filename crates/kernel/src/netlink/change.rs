@@ -76,6 +76,7 @@ fn veth(veth: &Veth<'_>) -> LinkMessage {
     let mut peer = end(veth.peer.name, veth.peer.mac);
     peer.attributes.push(LinkAttribute::NetNsFd(veth.peer.namespace.as_raw_fd()));
     let mut message = end(veth.name, veth.mac);
+    message.attributes.extend(veth.group.map(LinkAttribute::Group));
     message.attributes.push(LinkAttribute::LinkInfo(vec![
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
@@ -108,6 +109,10 @@ fn address(wanted: &Address) -> AddressMessage {
     message.header.index = wanted.link;
     if matches!(address, IpAddr::V4(address) if address.is_link_local()) {
         message.header.scope = AddressScope::Link;
+    }
+    // Nobody sends from it to another machine.
+    if address.is_loopback() {
+        message.header.scope = AddressScope::Host;
     }
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     if address.is_ipv6() {
@@ -145,11 +150,18 @@ fn route(wanted: &Route) -> RouteMessage {
         attributes.push(RouteAttribute::Destination(destination.network().into()));
     }
     match kind {
-        RouteKind::Link(link) | RouteKind::Narrow { link, .. } => {
+        RouteKind::Link(link)
+        | RouteKind::Narrow { link, .. }
+        | RouteKind::Sourced { link, .. } => {
             attributes.push(RouteAttribute::Oif(link));
-            if let RouteKind::Narrow { mtu, .. } = kind {
-                attributes.push(RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]));
-            }
+            let (mtu, source) = match kind {
+                RouteKind::Narrow { mtu, .. } => (Some(mtu), None),
+                RouteKind::Sourced { mtu, source, .. } => (mtu, Some(source)),
+                _ => (None, None),
+            };
+            let metrics = |mtu| RouteAttribute::Metrics(vec![RouteMetric::Mtu(mtu)]);
+            attributes.extend(mtu.map(metrics));
+            attributes.extend(source.map(|source| RouteAttribute::PrefSource(source.into())));
             // To IPv6, a scope means nothing.
             if matches!(destination, IpNet::V4(_)) {
                 message.header.scope = RouteScope::Link;

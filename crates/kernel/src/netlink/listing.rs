@@ -96,6 +96,7 @@ pub(super) fn read_link(message: Message) -> Option<Link> {
         kind: None,
         peer: None,
         bridge: None,
+        group: 0,
     };
     for attribute in message.attributes {
         match attribute {
@@ -104,6 +105,7 @@ pub(super) fn read_link(message: Message) -> Option<Link> {
             LinkAttribute::Mtu(mtu) => link.mtu = mtu,
             LinkAttribute::IfAlias(alias) => link.alias = Some(alias),
             LinkAttribute::Link(peer) => link.peer = Some(peer),
+            LinkAttribute::Group(group) => link.group = group,
             LinkAttribute::Controller(bridge) => link.bridge = Some(bridge),
             LinkAttribute::LinkInfo(infos) => {
                 link.kind = infos.into_iter().find_map(|info| match info {
@@ -168,7 +170,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
         _ => return None,
     };
     let (mut table, mut gateway, mut link) = (u32::from(header.table), None, None);
-    let (mut metric, mut narrowed) = (0, None);
+    let (mut metric, mut narrowed, mut source) = (0, None, None);
     let tunnel = tunnel::read(&message.attributes);
     for attribute in message.attributes {
         match attribute {
@@ -177,6 +179,7 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
             RouteAttribute::Oif(index) => link = Some(index),
             RouteAttribute::Table(number) => table = number,
             RouteAttribute::Priority(priority) => metric = priority,
+            RouteAttribute::PrefSource(address) => source = ip(&address),
             RouteAttribute::Metrics(metrics) => {
                 narrowed = metrics.into_iter().find_map(|metric| match metric {
                     RouteMetric::Mtu(mtu) => Some(mtu),
@@ -197,9 +200,10 @@ pub(super) fn read_route(message: Message) -> Option<Route> {
             RouteKind::On(link, gateway)
         }
         (RouteType::Unicast, Some(gateway), _) => RouteKind::Via(gateway),
-        (RouteType::Unicast, None, Some(link)) => match narrowed {
-            Some(mtu) => RouteKind::Narrow { link, mtu },
-            None => RouteKind::Link(link),
+        (RouteType::Unicast, None, Some(link)) => match (source, narrowed) {
+            (Some(source), mtu) => RouteKind::Sourced { link, mtu, source },
+            (None, Some(mtu)) => RouteKind::Narrow { link, mtu },
+            (None, None) => RouteKind::Link(link),
         },
         _ => return None,
     };

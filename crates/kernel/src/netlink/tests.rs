@@ -29,7 +29,7 @@ fn ground() -> Ground {
 
 fn veth<'a>(ground: &'a Namespace, name: &'a str) -> Veth<'a> {
     let peer = VethPeer { name: "eth0", mac: THERE, namespace: ground.as_fd() };
-    Veth { name, mac: HERE, mtu: 1400, peer }
+    Veth { name, mac: HERE, mtu: 1400, group: None, peer }
 }
 
 fn up(link: u32) -> [Change<'static>; 2] {
@@ -66,6 +66,7 @@ fn a_pair_is_made_with_its_other_end_in_place() {
         kind: Some("veth".to_owned()),
         peer: Some(other.index),
         bridge: None,
+        group: 0,
     };
     assert_eq!(made, left);
     let peer = Some(made.index);
@@ -277,17 +278,28 @@ fn a_group_of_links_is_deleted_and_no_other() {
     let made = ["one", "two", "three"].map(|name| {
         let inside = Namespace::create().unwrap();
         let peer = VethPeer { name: "eth0", mac: THERE, namespace: inside.as_fd() };
-        let veth = Veth { name, mac: HERE, mtu: 1400, peer };
+        let group = (name == "two").then_some(77);
+        let veth = Veth { name, mac: HERE, mtu: 1400, group, peer };
         (ground.here.create_veth(veth).unwrap(), inside)
     });
     let group = SetLink { group: Some(77), ..SetLink::default() };
-    let grouped = made[..2].iter().map(|(link, _)| LinkRef::Index(link.index));
-    let grouped: Vec<_> = grouped.map(|link| Change::Set(link, group.clone())).collect();
-    ground.here.apply(&grouped).unwrap();
+    assert_eq!(made.each_ref().map(|(link, _)| link.group), [0, 77, 0]);
+    // One is of the group from the beginning, and one comes to it.
+    ground.here.apply(&[Change::Set(LinkRef::Index(made[0].0.index), group)]).unwrap();
     ground.here.apply(&[Change::DeleteGroup(77)]).unwrap();
     let left = ["one", "two", "three"]
         .map(|name| ground.here.link(LinkRef::Name(name)).unwrap().is_some());
     assert_eq!(left, [false, false, true]);
     let none = ground.here.apply(&[Change::DeleteGroup(77)]).unwrap_err();
     assert!(none.not_found(), "{none}");
+}
+
+#[test]
+fn an_error_whose_number_has_no_opposite_is_an_error() {
+    let mut datagram = vec![20, 0, 0, 0, 2, 0];
+    datagram.resize(16, 0);
+    datagram.extend(i32::MIN.to_ne_bytes());
+    let raw = messages(&datagram).next().unwrap();
+    assert_eq!(raw.message_type(), NLMSG_ERROR);
+    assert!(answer(&raw).0.is_some());
 }

@@ -177,7 +177,7 @@ pub(super) fn read_rule(message: Message) -> Option<Rule> {
         return None;
     };
     let (mut from, mut priority, mut protocol) = (None, 0, 0);
-    let (mut mark, mut mask) = (None, u32::MAX);
+    let (mut mark, mut mask, mut chooses) = (None, u32::MAX, false);
     let mut table = u32::from(message.header.table);
     let anywhere: IpAddr = match message.header.family {
         AddressFamily::Inet => [0; 4].into(),
@@ -193,10 +193,16 @@ pub(super) fn read_rule(message: Message) -> Option<Rule> {
             RuleAttribute::Table(number) => table = number,
             RuleAttribute::FwMark(value) => mark = Some(value),
             RuleAttribute::FwMask(bits) => mask = bits,
+            RuleAttribute::Iifname(_)
+            | RuleAttribute::Oifname(_)
+            | RuleAttribute::Destination(_) => {
+                chooses = true;
+            }
             _ => {}
         }
     }
     let mark = mark.map(|value| MarkBits { value, mask });
-    let from = from.or_else(|| mark.and(IpNet::new(anywhere, 0).ok()))?;
+    // A rule that chooses by something that a `Rule` does not have is not one.
+    let from = from.or_else(|| IpNet::new(anywhere, 0).ok().filter(|_| !chooses))?;
     Some(Rule { from, mark, table, priority, protocol })
 }

@@ -24,6 +24,8 @@ pub struct Veth<'a> {
     pub name: &'a str,
     pub mac: Mac,
     pub mtu: u32,
+    /// The group of the end in the socket's namespace, from the beginning.
+    pub group: Option<u32>,
     pub peer: VethPeer<'a>,
 }
 
@@ -144,6 +146,8 @@ pub struct Link {
     pub peer: Option<u32>,
     /// The number of the bridge, or of another link, that it is a port of.
     pub bridge: Option<u32>,
+    /// The number of its group; 0 for most.
+    pub group: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,6 +180,9 @@ pub enum RouteKind {
     Link(u32),
     /// The same, for packets of at most so many bytes: larger ones are refused with the size that fits.
     Narrow { link: u32, mtu: u32 },
+    /// On the link itself, or for smaller packets; what this machine sends there comes from that address of
+    /// its own.
+    Sourced { link: u32, mtu: Option<u32>, source: IpAddr },
     /// Through a gateway; the kernel finds the link by its own routes.
     Via(IpAddr),
     /// Through a gateway on this link, whether or not a route says that it is there.
@@ -232,6 +239,9 @@ impl fmt::Display for Route {
             RouteKind::Link(link) => write!(f, "{destination} on link {link}")?,
             RouteKind::Narrow { link, mtu } => {
                 write!(f, "{destination} on link {link} with {mtu} bytes")?;
+            }
+            RouteKind::Sourced { link, source, .. } => {
+                write!(f, "{destination} on link {link} from {source}")?;
             }
             RouteKind::Via(gateway) => write!(f, "{destination} via {gateway}")?,
             RouteKind::On(link, gateway) => {

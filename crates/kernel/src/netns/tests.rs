@@ -86,7 +86,8 @@ fn a_new_one_is_empty_and_gone_when_nothing_holds_it() {
     let mut here = b.netlink().unwrap();
     let mac = crate::netlink::Mac([2, 0, 0, 0, 0, 1]);
     let peer = crate::netlink::VethPeer { name: "eth0", mac, namespace: a.as_fd() };
-    here.create_veth(crate::netlink::Veth { name: "left", mac, mtu: 1500, peer }).unwrap();
+    here.create_veth(crate::netlink::Veth { name: "left", mac, mtu: 1500, group: None, peer })
+        .unwrap();
     drop(a);
     let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
     // With the namespace its links go, and with them their other ends; the kernel takes its time.

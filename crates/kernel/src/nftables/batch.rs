@@ -104,12 +104,14 @@ pub struct Set {
     pub ranges: bool,
     /// Elements may end by themselves.
     pub timeouts: bool,
+    /// Rules put elements into it ([`Expression::Remember`]), and it has no more than these.
+    pub filled_by_rules: Option<u32>,
 }
 
 impl Set {
     pub fn hash(name: impl Into<String>, key: &[Field]) -> Self {
-        let (verdicts, ranges, timeouts) = (false, false, false);
-        Self { name: name.into(), key: key.to_vec(), verdicts, ranges, timeouts }
+        let (verdicts, ranges, timeouts, filled_by_rules) = (false, false, false, None);
+        Self { name: name.into(), key: key.to_vec(), verdicts, ranges, timeouts, filled_by_rules }
     }
 
     fn flags(&self) -> u32 {
@@ -118,6 +120,7 @@ impl Set {
             (self.ranges, 4),
             (self.verdicts, 8),
             (self.timeouts, 16),
+            (self.filled_by_rules.is_some(), 32),
             // Only of sets with ranges it changes what the kernel makes.
             (self.key.len() > 1, 128),
         ] {
@@ -337,13 +340,18 @@ impl Batch {
                 number(out, 7, 0);
             }
             number(out, 10, id);
-            if set.key.len() > 1 {
+            if set.key.len() > 1 || set.filled_by_rules.is_some() {
                 nested(out, 9, |out| {
-                    nested(out, 2, |out| {
-                        for field in &set.key {
-                            nested(out, 1, |out| number(out, 1, field.of().1));
-                        }
-                    });
+                    if let Some(most) = set.filled_by_rules {
+                        number(out, 1, most);
+                    }
+                    if set.key.len() > 1 {
+                        nested(out, 2, |out| {
+                            for field in &set.key {
+                                nested(out, 1, |out| number(out, 1, field.of().1));
+                            }
+                        });
+                    }
                 });
             }
         });

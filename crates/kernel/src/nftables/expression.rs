@@ -30,6 +30,8 @@ pub enum Header {
     Link,
     Network,
     Transport,
+    /// What TCP or UDP carries. A packet that carries nothing ends the rule. Linux 5.16.
+    Carried,
 }
 
 /// Facts about a packet that are not in its bytes.
@@ -54,6 +56,9 @@ pub enum Tracked {
     Direction,
     /// The mark, in the machine's byte order.
     Mark,
+    /// How many packets both directions have had, this one included, as eight bytes in the machine's order;
+    /// zero of a connection that began before the kernel counted.
+    Packets,
 }
 
 /// A destination that is this machine's own.
@@ -122,11 +127,22 @@ pub enum Expression {
         mask: Vec<u8>,
         xor: Vec<u8>,
     },
+    /// Brings a number of `length` bytes from the machine's order into that in which numbers compare.
+    Comparable {
+        register: Register,
+        length: u32,
+    },
     /// The rule goes on if the set has the key, or with `absent` if it does not.
     Lookup {
         set: String,
         key: Register,
         absent: bool,
+    },
+    /// Puts the key into a set, for so many milliseconds. A set that is full ends the rule.
+    Remember {
+        set: String,
+        key: Register,
+        timeout: u64,
     },
     /// Takes the verdict that the map has for the key; the rule goes on if it has none.
     VerdictFrom {
@@ -191,6 +207,8 @@ impl Expression {
             Self::Tracked { .. } => b"ct\0",
             Self::Compare { .. } => b"cmp\0",
             Self::Bits { .. } => b"bitwise\0",
+            Self::Comparable { .. } => b"byteorder\0",
+            Self::Remember { .. } => b"dynset\0",
             Self::Lookup { .. } | Self::VerdictFrom { .. } => b"lookup\0",
             Self::Verdict(_) | Self::Immediate { .. } => b"immediate\0",
             Self::DestinationKind { .. } => b"fib\0",
@@ -220,6 +238,7 @@ impl Expression {
                     Header::Link => 0,
                     Header::Network => 1,
                     Header::Transport => 2,
+                    Header::Carried => 3,
                 };
                 write(out, 1, &into.number());
                 number(out, 2, base);
@@ -241,6 +260,7 @@ impl Expression {
                     Tracked::State => 0,
                     Tracked::Direction => 1,
                     Tracked::Mark => 3,
+                    Tracked::Packets => 14,
                 };
                 write(out, 1, &into.number());
                 number(out, 2, key);
@@ -256,6 +276,21 @@ impl Expression {
                 number(out, 3, mask.len() as u32);
                 value(out, 4, mask);
                 value(out, 5, xor);
+            }
+            Self::Comparable { register, length } => {
+                write(out, 1, &register.number());
+                write(out, 2, &register.number());
+                // To network order, as one number.
+                number(out, 3, 1);
+                number(out, 4, *length);
+                number(out, 5, *length);
+            }
+            Self::Remember { set, key, timeout } => {
+                string(out, 1, set);
+                // Adds, and leaves one that is there as it is.
+                number(out, 3, 0);
+                write(out, 4, &key.number());
+                write(out, 6, &timeout.to_be_bytes());
             }
             Self::Lookup { set, key, absent } => {
                 string(out, 1, set);

@@ -430,3 +430,99 @@ proptest! {
         prop_assert_eq!(listing::joined(listing::elements(sent.payload()), &set), ranges);
     }
 }
+
+/// The set that rules fill, and the rule that fills it with where datagrams go.
+fn remembering(most: u32) -> (Set, Batch) {
+    let set = Set {
+        timeouts: true,
+        filled_by_rules: Some(most),
+        ..Set::hash("looked", &[Field::Ipv4, Field::Ipv4, Field::Protocol, Field::Port])
+    };
+    let compare = |is, than: u64| {
+        let value = than.to_be_bytes().to_vec();
+        Expression::Compare { register: R, is, value }
+    };
+    let mut batch = Batch::new(TABLE);
+    batch.add_table(TABLE_OWNER);
+    let hook = Some((Hook::Output, 300));
+    batch.add_chain(&Chain { name: "out".to_owned(), hook, drops: false });
+    batch.add_set(&set);
+    let key = || "looked".to_owned();
+    let network =
+        |offset, into| Expression::Payload { header: Header::Network, offset, length: 4, into };
+    let [family, four] = is_family(2);
+    batch.add_rule(
+        "out",
+        &rule(vec![
+            family,
+            four,
+            Expression::Tracked { fact: Tracked::Packets, into: R },
+            Expression::Comparable { register: R, length: 8 },
+            compare(Comparison::AtMost, 4),
+            compare(Comparison::NotEqual, 0),
+            Expression::Payload { header: Header::Carried, offset: 0, length: 1, into: R },
+            network(12, R),
+            network(16, Register(1)),
+            Expression::Meta { fact: Meta::Protocol, into: Register(2) },
+            Expression::Payload {
+                header: Header::Transport,
+                offset: 2,
+                length: 2,
+                into: Register(3),
+            },
+            Expression::Lookup { set: key(), key: R, absent: true },
+            Expression::Remember { set: key(), key: R, timeout: 600_000 },
+            Expression::Counter { packets: 0, bytes: 0 },
+        ]),
+    );
+    (set, batch)
+}
+
+#[test]
+fn a_rule_remembers_each_conversation_once_and_no_more_than_the_set_may_have() {
+    requires!(netns, nft);
+    inside(|mut nftables| {
+        let (set, batch) = remembering(2);
+        nftables.commit(&batch, None).unwrap();
+        let lines = printed();
+        for line in [
+            "type ipv4_addr . ipv4_addr . inet_proto . inet_service",
+            "size 2",
+            "flags dynamic,timeout",
+        ] {
+            assert!(lines.iter().any(|found| found == line), "{line:?} is not in {lines:#?}");
+        }
+        let rule = lines.iter().find(|it| it.contains("ct packets")).unwrap();
+        for part in [
+            "ct packets <= 4",
+            "ct packets != 0",
+            "ip saddr . ip daddr . meta l4proto . th dport != @looked",
+            "add @looked { ip saddr . ip daddr . meta l4proto . th dport timeout 10m }",
+        ] {
+            assert!(rule.contains(part), "{part:?} is not in {rule:?}");
+        }
+        let counted =
+            |nftables: &mut Nftables| nftables.rules(TABLE).unwrap()[0].counted.unwrap().packets;
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let send = |port: u16, bytes: &[u8]| socket.send_to(bytes, ("127.0.0.1", port)).unwrap();
+        // Two of one conversation, one that carries nothing, another, and one more than there is room for.
+        send(7001, b"x");
+        send(7001, b"x");
+        send(7002, b"");
+        assert_eq!(counted(&mut nftables), 1);
+        send(7003, b"x");
+        send(7004, b"x");
+        send(7005, b"x");
+        assert_eq!(counted(&mut nftables), 2);
+        let found: Vec<_> =
+            nftables.elements(TABLE, &set).unwrap().into_iter().map(|it| it.key).collect();
+        let of = |port: u16| {
+            let here: &[u8] = &[127, 0, 0, 1];
+            key(&[here, here, &[17], &port.to_be_bytes()])
+        };
+        assert_eq!(found, [of(7001), of(7003)]);
+        // Who owned the table is gone, and so is the table.
+        drop(nftables);
+        assert_eq!(Nftables::open().unwrap().table(TABLE).unwrap(), None);
+    });
+}

@@ -32,6 +32,23 @@ proptest! {
 }
 
 #[test]
+fn headers_that_say_they_are_shorter_than_any_are_no_packet_or_carry_nothing() {
+    let logged_with = |packet: &[u8]| {
+        let mut payload = vec![0; 4];
+        write(&mut payload, 9, packet);
+        logged(&payload)
+    };
+    let mut packet = [0; 48];
+    (packet[0], packet[9]) = (0x45, 6);
+    packet[32] = 0x50;
+    assert_eq!(logged_with(&packet).unwrap().carried.len(), 8);
+    packet[32] = 0x40;
+    assert!(logged_with(&packet).unwrap().carried.is_empty());
+    packet[0] = 0x44;
+    assert_eq!(logged_with(&packet), None);
+}
+
+#[test]
 fn a_packet_that_a_rule_logs_is_read_with_the_rules_prefix() {
     requires!(netns);
     let sandbox = Sandbox::new();
@@ -67,9 +84,39 @@ fn a_packet_that_a_rule_logs_is_read_with_the_rules_prefix() {
                         protocol: 17,
                         source_port: own.port(),
                         destination_port: 7777,
+                        carried: b"x".to_vec(),
                     }
                 );
             }
+        })
+        .unwrap();
+}
+
+#[test]
+fn a_packet_is_told_at_once_with_what_it_carries() {
+    requires!(netns);
+    let sandbox = Sandbox::new();
+    let namespace = Namespace::open(sandbox.host("log").netns()).unwrap();
+    namespace
+        .run_in(|| {
+            let mut log = PacketLog::open_at_once(78, 64).unwrap();
+            let mut batch = Batch::new("test");
+            batch.add_table(0);
+            let hook = Some((Hook::Output, 0));
+            batch.add_chain(&Chain { name: "out".to_owned(), hook, drops: false });
+            let tell = Expression::Log { group: 78, prefix: "x".to_owned(), length: 64 };
+            batch.add_rule("out", &Rule { expressions: vec![tell], ..Rule::default() });
+            Nftables::open().unwrap().commit(&batch, None).unwrap();
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.send_to(&[7; 100], "127.0.0.1:7777").unwrap();
+            let mut found = Vec::new();
+            // The kernel waits for nothing: it is there when the packet was sent.
+            log.read(Duration::ZERO, |packet| {
+                found.extend((packet.protocol == 17).then_some(packet));
+            })
+            .unwrap();
+            // Cut off where it was asked for: 64 bytes with the two headers.
+            assert_eq!(found[0].carried, [7; 36]);
         })
         .unwrap();
 }
