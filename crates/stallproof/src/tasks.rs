@@ -257,6 +257,20 @@ impl Tasks {
         leftovers
     }
 
+    /// Ends every task of this group and below where it is, as `kill -9` ends a process: none is asked.
+    #[cfg(feature = "simulation")]
+    pub async fn kill(&self) {
+        loop {
+            let running = self.running();
+            if running.is_empty() {
+                return;
+            }
+            running.iter().for_each(|task| task.abort());
+            // An aborted task leaves when it is next looked at.
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// The tasks that run in this group and below, oldest first.
     pub fn list(&self) -> Vec<TaskView> {
         let now = Instant::now();
