@@ -6,6 +6,7 @@ mod address_block;
 mod address_pool;
 pub mod admission_rule;
 mod cluster;
+mod disruption_budget;
 mod egress;
 mod field;
 mod group;
@@ -46,6 +47,7 @@ pub use address_pool::{
 };
 pub use admission_rule::{AdmissionRule, AdmissionRuleSpec, AdmissionRuleStatus};
 pub use cluster::{Cluster, ClusterSpec, ClusterStatus, Impersonation, KubeconfigSecret};
+pub use disruption_budget::BetaPodDisruptionBudget;
 pub use egress::{
     EGRESS_ANNOTATIONS, Egress, EgressDisruptionBudget, EgressFailure, EgressPodMetadata,
     EgressPodTemplate, EgressReplica, EgressSpec, EgressStatus, MOST_REPLICAS, SessionAffinity,
@@ -60,9 +62,9 @@ pub use identity::{
 pub use image_report::{ImageReport, ImageReportSpec, ImageReportSummary, LONGEST_DATA};
 pub use image_trust_root::{ImageTrustRoot, ImageTrustRootSpec, ImageVerifier};
 pub use mesh::{
-    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, ExternalPeer, JoinedCluster,
-    KubeconfigSecretRef, MOST_SKIPPED, MeshCluster, MeshClusterRef, MeshClusterStatus,
-    MeshCondition, MeshState, SkippedNode,
+    ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, ExternalPeer, FEWEST_GATEWAYS,
+    JoinedCluster, KubeconfigSecretRef, MOST_SKIPPED, MeshCluster, MeshClusterRef,
+    MeshClusterStatus, MeshCondition, MeshState, SkippedNode, Topology,
 };
 pub use network_rule::{GroupName, NetworkRule, NetworkRuleSpec, Ports, Protocol, RuleAction};
 pub use open_report::{OpenReport, OpenReportResult, OpenReportSummary, OpenReportTime};
@@ -80,8 +82,9 @@ pub use response_rule::{
 };
 pub use vulnerability_exception::{VulnerabilityException, VulnerabilityExceptionSpec};
 pub use wireguard::{
-    MOST_TUNNELS, WireguardEndpoint, WireguardHost, WireguardNode, WireguardNodeSpec,
-    WireguardNodeStatus, WireguardPathState, WireguardPeer, WireguardPeerSpec, WireguardTunnel,
+    MOST_TUNNELS, WireguardEndpoint, WireguardHost, WireguardMove, WireguardNode,
+    WireguardNodeSpec, WireguardNodeStatus, WireguardPathState, WireguardPeer, WireguardPeerSpec,
+    WireguardRouting, WireguardTunnel, WireguardWithin,
 };
 
 /// As Kubernetes' own conditions.

@@ -154,13 +154,21 @@ impl Election {
         let holder = format!("{holder}_{:016x}", fastrand::u64(..));
         let leadership = Snapshot::new(Leadership::Unknown);
         let ledger = Ledger::default();
-        Self { objects, lease, holder, timing, leadership, ledger, clock: boot_time }
+        Self { objects, lease, holder, timing, leadership, ledger, clock: Clock::new(boot_time) }
     }
 
     /// Gives each leader the process's ledger, in place of one that nobody looks at.
     #[must_use]
     pub fn on_ledger(mut self, ledger: &Ledger) -> Self {
         self.ledger = ledger.clone();
+        self
+    }
+
+    /// Reads the time from this clock, in place of the time since boot.
+    #[cfg(feature = "simulation")]
+    #[must_use]
+    pub fn with_clock(mut self, read: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        self.clock = Clock::new(read);
         self
     }
 
@@ -181,7 +189,7 @@ impl Election {
         while let Some(until) = stop.bound(self.win(&mut candidate)).await {
             let Some((record, _)) = candidate.led() else { continue };
             let token = Token::new(&self.lease, &record.uid, record.term);
-            let fence = Fence::new(token, self.clock, until);
+            let fence = Fence::new(token, self.clock.clone(), until);
             let term = self.begin(tasks, fence, &mut lead);
             let end = self.hold(&mut candidate, &term.0).await;
             self.finish(&mut candidate, term, end).await;
@@ -195,7 +203,7 @@ impl Election {
     async fn reign(&self, tasks: &Tasks, mut lead: impl FnMut(Leader) + Send) {
         let stop = tasks.stopping();
         while !stop.is_stopped() {
-            let fence = Fence::endless(Token::new(&self.lease, "", 0), self.clock);
+            let fence = Fence::endless(Token::new(&self.lease, "", 0), self.clock.clone());
             let term = self.begin(tasks, fence, &mut lead);
             term.0.tasks.stopping().stopped().await;
             term.0.tasks.shutdown(self.timing.duration).await;
@@ -233,20 +241,20 @@ impl Election {
 
     async fn try_to_win(&self, candidate: &mut Candidate) -> Result<Option<Moment>, Error> {
         let found = self.look().await?;
-        match candidate.observe(found, (self.clock)()) {
+        match candidate.observe(found, self.clock.now()) {
             Next::Make => {
                 let made = self.lease_of(NOBODY, 0, None);
                 match self.objects.create(&made, self.deadline()).await {
-                    Ok(made) => candidate.observe(Some(self.record(&made)), (self.clock)()),
+                    Ok(made) => candidate.observe(Some(self.record(&made)), self.clock.now()),
                     Err(Error::Exists { .. }) => return Ok(None),
                     Err(error) => return Err(error),
                 };
                 Ok(None)
             }
             Next::Take { term, over } => {
-                let asked = (self.clock)();
+                let asked = self.clock.now();
                 match self.write(&self.holder, term, &over, self.deadline()).await {
-                    Ok(taken) => Ok(candidate.accepted(taken, asked, (self.clock)())),
+                    Ok(taken) => Ok(candidate.accepted(taken, asked, self.clock.now())),
                     // Another was faster.
                     Err(Error::Conflict { .. } | Error::NotFound { .. }) => Ok(None),
                     Err(error) => Err(error),
@@ -288,7 +296,7 @@ impl Election {
         let Some((record, _)) = candidate.led() else { return Ok(Some(End::RanOut)) };
         let mut over = record.clone();
         loop {
-            let asked = (self.clock)();
+            let asked = self.clock.now();
             let deadline = fence.clip(self.deadline()).unwrap_or_else(|| self.deadline());
             match self.write(&self.holder, over.term, &over, deadline).await {
                 Ok(renewed) if renewed.version == over.version => {
@@ -296,7 +304,7 @@ impl Election {
                     return Ok(None);
                 }
                 Ok(renewed) => {
-                    return Ok(match candidate.accepted(renewed, asked, (self.clock)()) {
+                    return Ok(match candidate.accepted(renewed, asked, self.clock.now()) {
                         Some(until) => {
                             fence.extend(until);
                             None
@@ -307,7 +315,7 @@ impl Election {
                 // It was taken from us, or somebody touched it, or our last write was made although
                 // its answer was lost.
                 Err(Error::Conflict { .. } | Error::NotFound { .. }) => {
-                    match candidate.observe(self.look().await?, (self.clock)()) {
+                    match candidate.observe(self.look().await?, self.clock.now()) {
                         Next::Renew { over: found } => over = found,
                         _ => return Ok(Some(End::Lost)),
                     }

@@ -32,6 +32,8 @@ mod name;
 mod owner;
 mod reconcile;
 mod selector;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod store;
 pub mod watched;
 pub mod watching;

@@ -201,6 +201,7 @@ impl Loop {
 async fn until_due(reconciler: &mut impl Reconciler, wait: Duration, settle: Duration) {
     let due = Instant::now() + wait;
     tokio::select! {
+        biased;
         () = reconciler.changed() => {}
         () = sleep(wait) => return,
     }

@@ -3,43 +3,33 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
-use std::{env, io, thread};
 
 use objects::kinds::{AccessToken, AccessTokenSpec, User, UserSpec};
 use objects::{Expected, Id, Objects, Within};
 use stallproof::{Deadline, Tasks};
+use testkit::{acknowledge, killed};
 
-/// Where the child writes; set in the child alone.
-const CHILD: &str = "FAIRLEAD_TEST_KILL_DIR";
-/// How often to kill, if not 200 times.
-const KILLS: &str = "FAIRLEAD_TEST_KILLS";
 const WRITERS: u32 = 6;
 /// The tokens of a user, which go with it.
 const TOKENS: u32 = 3;
 
 #[test]
 fn every_acknowledged_write_survives_kill_9() {
-    if let Some(dir) = env::var_os(CHILD) {
-        return child(Path::new(&dir));
-    }
-    let kills = env::var(KILLS).map_or(200, |kills| kills.parse().unwrap());
-    let dir = tempfile::tempdir().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut acknowledged = BTreeMap::new();
-    let mut total = 0;
-    for kill in 0..kills {
-        total += run_and_kill(dir.path(), &mut acknowledged);
-        runtime.block_on(check(dir.path(), &acknowledged, kill));
-    }
-    assert!(total > kills, "{total} writes in {kills} lives: the child hardly got to write");
+    killed("every_acknowledged_write_survives_kill_9", write, |dir, killed| {
+        for line in &killed.acknowledged {
+            let (name, number) = line.split_once(' ').unwrap();
+            acknowledged.insert(name.to_owned(), number.parse().unwrap());
+        }
+        runtime.block_on(check(dir, &acknowledged, killed.life));
+    });
 }
 
 /// Counts up without end: what a writer says is acknowledged, and only then.
-fn child(dir: &Path) {
+fn write(dir: &Path, _: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let tasks = Tasks::new("child");
@@ -54,12 +44,6 @@ fn child(dir: &Path) {
     });
 }
 
-fn acknowledge(what: &str, number: u64) {
-    // One write: a line that is cut off was not said.
-    let line = format!("acknowledged {what} {number}\n");
-    io::stdout().write_all(line.as_bytes()).unwrap();
-}
-
 async fn count(objects: Objects, writer: u32) {
     let name = format!("counter-{writer}");
     let found = objects.get::<User>(&Id::cluster(&name), soon()).await.unwrap();
@@ -67,7 +51,7 @@ async fn count(objects: Objects, writer: u32) {
     loop {
         number += 1;
         objects.apply(&user(&name, number), Expected::Any, soon()).await.unwrap();
-        acknowledge(&name, number);
+        acknowledge(format_args!("{name} {number}"));
     }
 }
 
@@ -89,39 +73,6 @@ async fn families(objects: Objects) {
         }
         objects.delete::<User>(&Id::cluster(name), Expected::Any, soon()).await.unwrap();
     }
-}
-
-/// Lets a child live for a random while; answers how many writes it said were acknowledged.
-fn run_and_kill(dir: &Path, acknowledged: &mut BTreeMap<String, u64>) -> u64 {
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", "every_acknowledged_write_survives_kill_9", "--nocapture"])
-        .env(CHILD, dir)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(child.stdout.take().unwrap());
-    let life = Duration::from_micros(fastrand::u64(..80_000));
-    let killer = thread::spawn(move || {
-        thread::sleep(life);
-        child.kill().unwrap();
-        child.wait().unwrap();
-    });
-    let mut count = 0;
-    let mut line = String::new();
-    while said.read_line(&mut line).unwrap() > 0 {
-        if let Some((what, number)) = line
-            .strip_suffix('\n')
-            .and_then(|line| line.strip_prefix("acknowledged "))
-            .and_then(|line| line.split_once(' '))
-        {
-            acknowledged.insert(what.to_owned(), number.parse().unwrap());
-            count += 1;
-        }
-        line.clear();
-    }
-    killer.join().unwrap();
-    count
 }
 
 async fn check(dir: &Path, acknowledged: &BTreeMap<String, u64>, kill: u64) {

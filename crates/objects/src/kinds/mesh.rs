@@ -3,7 +3,7 @@
 
 #![allow(unreachable_pub, reason = "KubeSchema repeats the type inside a function")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::IpNet;
 use kube::{CustomResource, KubeSchema, ResourceExt};
@@ -27,7 +27,7 @@ const LONGEST_NETWORK: usize = 49;
 const NETWORK: &str = r"^[0-9a-fA-F:.]+/[0-9]{1,3}$";
 const LONGEST_CLUSTER: usize = 63;
 /// One that dies must leave another.
-const FEWEST_GATEWAYS: u32 = 2;
+pub const FEWEST_GATEWAYS: u32 = 2;
 const MOST_GATEWAYS: u32 = 16;
 const MOST_EXTERNAL_NETWORKS: usize = 8;
 /// The most machines outside of clusters: each is a peer of every node.
@@ -53,7 +53,6 @@ pub const MOST_SKIPPED: usize = 32;
     printcolumn = r#"{"name":"Why","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].message","priority":1}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
-#[x_kube(validation = Rule::new("(has(self.dataPlane) ? self.dataPlane : 'kilo') == (has(oldSelf.dataPlane) ? oldSelf.dataPlane : 'kilo')").message("dataPlane stays as it is; make another mesh beside this one, and delete this one when that is ready"))]
 pub struct ClusterMeshSpec {
     /// The clusters to join, each to each.
     #[schemars(
@@ -62,7 +61,7 @@ pub struct ClusterMeshSpec {
     )]
     #[x_kube(validation = Rule::new("self.filter(c, has(c.local) && c.local).size() <= 1").message("at most one cluster is local"))]
     pub clusters: Vec<MeshCluster>,
-    /// Who carries the packets. It stays as it is: another mesh beside this one moves clusters over.
+    /// Who carries the packets, where a cluster does not say otherwise.
     #[serde(rename = "dataPlane", default, skip_serializing_if = "is_kilo")]
     pub data_plane: DataPlane,
     /// Install the CRD of peers in clusters that do not have it, instead of waiting until somebody does.
@@ -187,6 +186,47 @@ pub struct MeshCluster {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = FEWEST_GATEWAYS, max = MOST_GATEWAYS))]
     pub gateways: Option<u32>,
+    /// Which of its nodes have tunnels to other clusters. With `dataPlane: wireguard` alone.
+    #[serde(default, skip_serializing_if = "is_nodes")]
+    pub topology: Topology,
+    /// Who carries this cluster's packets, if that is not the mesh's `dataPlane`. Two clusters use
+    /// `wireguard` between them when both have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data_plane: Option<DataPlane>,
+}
+
+/// Which nodes of a cluster have tunnels to other clusters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// Every node.
+    #[default]
+    Nodes,
+    /// Gateways alone, two unless `gateways` says more. The other nodes send to the first that answers.
+    Gateways,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_nodes(topology: &Topology) -> bool {
+    *topology == Topology::Nodes
+}
+
+impl ClusterMeshSpec {
+    /// Who is to carry a cluster's packets.
+    pub fn data_plane_of(&self, cluster: &MeshCluster) -> DataPlane {
+        cluster.data_plane.unwrap_or(self.data_plane)
+    }
+
+    /// The data plane of all clusters if they have the same, else the mesh's own.
+    pub fn main_data_plane(&self) -> DataPlane {
+        let planes = self.data_planes();
+        if planes.len() == 1 { planes.into_iter().next() } else { None }.unwrap_or(self.data_plane)
+    }
+
+    /// The data planes that clusters of the mesh are to have.
+    pub fn data_planes(&self) -> BTreeSet<DataPlane> {
+        self.clusters.iter().map(|cluster| self.data_plane_of(cluster)).collect()
+    }
 }
 
 #[derive(
@@ -215,6 +255,11 @@ pub struct ClusterMeshStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_JOINED))]
     pub joined: Vec<JoinedCluster>,
+    /// The data planes of which clusters may have peers of this mesh: those that the spec names, and one
+    /// that clusters are being moved from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 2))]
+    pub data_planes: Vec<DataPlane>,
     /// The conditions Ready, Progressing, NetworksOverlap and, of a mesh that joins Services, Services.
     #[serde(default)]
     #[schemars(length(max = field::MOST_CONDITIONS))]
@@ -441,9 +486,16 @@ impl Kind for ClusterMesh {
         for (i, cluster) in clusters.iter().enumerate() {
             let at = format!("spec.clusters[{i}]");
             check_cluster(&mut problems, &at, cluster);
-            if cluster.gateways.is_some() && self.spec.data_plane == DataPlane::Kilo {
+            let is_kilo = self.spec.data_plane_of(cluster) == DataPlane::Kilo;
+            if cluster.gateways.is_some() && is_kilo {
                 let problem = "needs dataPlane: wireguard; Kilo chooses its own gateways";
                 problems.add(format!("{at}.gateways"), problem);
+            }
+            let is_mixed = self.spec.data_planes().len() > 1;
+            if cluster.topology == Topology::Gateways && (is_kilo || is_mixed) {
+                let problem = "gateways needs dataPlane: wireguard in every cluster of the mesh; move \
+                               them all first";
+                problems.add(format!("{at}.topology"), problem);
             }
             if let Some(first) = names.insert(&cluster.name, i) {
                 let name = &cluster.name;
@@ -548,6 +600,8 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
         wireguard_port,
         persistent_keepalive: _,
         gateways,
+        topology: _,
+        data_plane: _,
     } = cluster;
     if let Some(problem) = name::dns_label(name) {
         problems.add(format!("{at}.name"), format!("{name:?} {problem}"));
@@ -601,7 +655,8 @@ fn check_cluster(problems: &mut Invalid, at: &str, cluster: &MeshCluster) {
 /// Checks the lengths of a status's texts: they come from clusters, and only their length is ours to
 /// bound.
 fn check_status(problems: &mut Invalid, status: &ClusterMeshStatus) {
-    let ClusterMeshStatus { observed_generation: _, clusters, joined, conditions } = status;
+    let ClusterMeshStatus { observed_generation: _, clusters, joined, data_planes: _, conditions } =
+        status;
     field::at_most(problems, "status.clusters", clusters.len(), MOST_CLUSTERS);
     for (i, cluster) in clusters.iter().enumerate() {
         let at = |field: &str| format!("status.clusters[{i}].{field}");

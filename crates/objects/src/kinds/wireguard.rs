@@ -18,6 +18,10 @@ const LONGEST_NETWORK: usize = 49;
 const LONGEST_HOST: usize = 253;
 /// The most characters of an IPv6 address with a port.
 const LONGEST_ENDPOINT: usize = 80;
+/// The most characters of a mesh with its namespace.
+const LONGEST_MESH: usize = 127;
+/// As many clusters as a mesh has at most.
+const MOST_MOVES: usize = 256;
 /// How many tunnels a node's status lists; it counts all of them.
 pub const MOST_TUNNELS: usize = 64;
 
@@ -56,6 +60,9 @@ pub struct WireguardNodeSpec {
     /// The UDP port at which the node listens.
     #[schemars(range(min = 1, max = 65535))]
     pub port: u16,
+    /// Whether the node takes packets of this cluster's pods through its tunnels.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub encrypts_pods: bool,
 }
 
 /// What the node's agent observes of its tunnels.
@@ -82,6 +89,33 @@ pub struct WireguardNodeStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = MOST_TUNNELS))]
     pub tunnels: Vec<WireguardTunnel>,
+    /// On a node that is no gateway of its cluster: the gateway that packets for other clusters are sent
+    /// to, and the way that they take to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = field::LONGEST_MESSAGE))]
+    pub gateway: Option<String>,
+    /// The clusters that are being moved from one data plane to another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_MOVES))]
+    pub moves: Vec<WireguardMove>,
+}
+
+/// How far a node is with the peers of one cluster that another data plane gives up, or takes back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WireguardMove {
+    /// The mesh, as `namespace/name`.
+    #[schemars(length(max = LONGEST_MESH))]
+    pub mesh: String,
+    /// The cluster of the peers.
+    #[schemars(length(max = field::LONGEST_NAME))]
+    pub cluster: String,
+    /// The number of peers with `routing: TakeOver` whose networks are sent to them.
+    #[serde(default)]
+    pub taken_over: u32,
+    /// The number of peers with `routing: Standby` whose networks are left to another data plane.
+    #[serde(default)]
+    pub standing_by: u32,
 }
 
 /// A tunnel to one peer, as the node sees it.
@@ -132,7 +166,9 @@ pub enum WireguardPathState {
 }
 
 /// A node of another cluster as a peer. The fields have the names of Kilo's `Peer`.
-#[derive(CustomResource, Clone, Debug, PartialEq, Eq, Deserialize, Serialize, KubeSchema)]
+#[derive(
+    CustomResource, Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, KubeSchema,
+)]
 #[kube(
     group = "fairlead.dev",
     version = "v1alpha1",
@@ -164,6 +200,47 @@ pub struct WireguardPeerSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = KEY_LENGTH, max = KEY_LENGTH), regex(pattern = KEY))]
     pub next_public_key: Option<String>,
+    /// Set if the peer is a node of this cluster itself, which has gateways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<WireguardWithin>,
+    /// When packets for its networks are sent to it.
+    #[serde(default, skip_serializing_if = "WireguardRouting::is_always")]
+    pub routing: WireguardRouting,
+}
+
+/// A node of the same cluster. Nothing is sent to it through the tunnel but probes: it is reached by the
+/// cluster's own network, and what other clusters have is sent to a gateway by that.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WireguardWithin {
+    /// Whether it is a gateway.
+    #[serde(default)]
+    pub gateway: bool,
+    /// Its pod networks and internal addresses: packets for other clusters take the way to a gateway that
+    /// packets for these take.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = MOST_ALLOWED_IPS), inner(length(min = 1, max = LONGEST_NETWORK)))]
+    pub networks: Vec<String>,
+}
+
+/// When packets are sent to a peer.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema,
+)]
+pub enum WireguardRouting {
+    /// From the first moment on.
+    #[default]
+    Always,
+    /// When its tunnel answers. Until then another data plane has its networks.
+    TakeOver,
+    /// No longer, once another data plane has routes to its networks. What comes from it is taken.
+    Standby,
+}
+
+impl WireguardRouting {
+    pub fn is_always(&self) -> bool {
+        *self == Self::Always
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
@@ -192,7 +269,7 @@ impl Kind for WireguardNode {
 
     fn check(&self) -> Result<(), Invalid> {
         let mut problems = Invalid::default();
-        let WireguardNodeSpec { node, public_key, next_public_key, port } = &self.spec;
+        let WireguardNodeSpec { node, public_key, next_public_key, port, .. } = &self.spec;
         field::name(&mut problems, "spec.node", node);
         if self.name_any() != *node {
             problems.add("metadata.name", format!("must be {node}, as spec.node"));
@@ -224,10 +301,12 @@ impl Kind for WireguardPeer {
         let WireguardPeerSpec { allowed_ips, endpoint, public_key, next_public_key, .. } =
             &self.spec;
         field::at_most(&mut problems, "spec.allowedIPs", allowed_ips.len(), MOST_ALLOWED_IPS);
-        for (at, network) in allowed_ips.iter().enumerate() {
+        let within = self.spec.within.iter().flat_map(|within| within.networks.iter().enumerate());
+        let within = within.map(|it| ("within.networks", it));
+        let allowed = allowed_ips.iter().enumerate().map(|it| ("allowedIPs", it));
+        for (field, (at, network)) in allowed.chain(within) {
             if network.parse::<ipnet::IpNet>().is_err() {
-                problems
-                    .add(format!("spec.allowedIPs[{at}]"), "is no network, such as 10.1.0.0/16");
+                problems.add(format!("spec.{field}[{at}]"), "is no network, such as 10.1.0.0/16");
             }
         }
         if endpoint.as_ref().is_some_and(|endpoint| endpoint.port == 0) {
@@ -263,6 +342,7 @@ mod tests {
             public_key: key.to_owned(),
             next_public_key: None,
             port: 51820,
+            encrypts_pods: false,
         };
         WireguardNode::new(name, spec)
     }

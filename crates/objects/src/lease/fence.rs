@@ -48,7 +48,24 @@ impl fmt::Display for Token {
 }
 
 /// A clock that only goes forward.
-pub(super) type Clock = fn() -> Moment;
+#[derive(Clone)]
+pub(super) struct Clock(Arc<dyn Fn() -> Moment + Send + Sync>);
+
+impl Clock {
+    pub(super) fn new(read: impl Fn() -> Moment + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    pub(super) fn now(&self) -> Moment {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Clock({:?})", self.now())
+    }
+}
 
 /// The time since boot, time spent suspended included: the clock that tokio and std use stands still
 /// while a machine sleeps, and a lease does not.
@@ -92,7 +109,7 @@ impl Fence {
     /// How long the fence holds if it is not renewed.
     pub fn remaining(&self) -> Duration {
         let until = self.0.until.load(Ordering::SeqCst);
-        Duration::from_nanos(until.saturating_sub(nanos((self.0.clock)())))
+        Duration::from_nanos(until.saturating_sub(nanos(self.0.clock.now())))
     }
 
     /// The earlier of `deadline` and the fence's end; `None` when the fence has run out.
@@ -103,7 +120,7 @@ impl Fence {
 
     /// Moves the fence's end. A fence that has run out or was revoked stays so.
     pub(super) fn extend(&self, until: Moment) {
-        let now = nanos((self.0.clock)());
+        let now = nanos(self.0.clock.now());
         let _ = self.0.until.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |current| {
             (current > now).then(|| current.max(nanos(until)))
         });

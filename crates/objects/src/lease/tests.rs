@@ -36,7 +36,7 @@ fn stand(
 ) -> Snapshot<Leadership> {
     let timing = Timing::of(DURATION);
     let mut election = Election::new(store.objects(), lease(), name, timing);
-    election.clock = paused_time;
+    election.clock = Clock::new(paused_time);
     let leadership = election.leadership();
     let (own, diary) = (tasks.clone(), Arc::clone(diary));
     tasks.spawn("election", async move {
@@ -131,7 +131,7 @@ async fn an_aborted_election_takes_its_work_along() {
     let (store, diary) = (MemoryStore::default(), Diary::default());
     let tasks = Tasks::new("a");
     let mut election = Election::new(store.objects(), lease(), "a", Timing::of(DURATION));
-    election.clock = paused_time;
+    election.clock = Clock::new(paused_time);
     let leads = election.leadership();
     let fences = Arc::new(Mutex::new(Vec::new()));
     let (own, kept, noted) = (tasks.clone(), Arc::clone(&fences), Arc::clone(&diary));
@@ -180,7 +180,7 @@ async fn a_leader_whose_work_ends_gives_the_lease_back() {
     let (store, diary) = (MemoryStore::default(), Diary::default());
     let (a, b) = (Tasks::new("a"), Tasks::new("b"));
     let mut election = Election::new(store.objects(), lease(), "a", Timing::of(DURATION));
-    election.clock = paused_time;
+    election.clock = Clock::new(paused_time);
     let leads = election.leadership();
     let own = a.clone();
     let (give_up, giving_up) = tokio::sync::watch::channel(());

@@ -15,7 +15,7 @@ fn token(term: i32) -> Token {
 #[test]
 fn a_fence_that_ran_out_stays_so() {
     NOW.store(100, Ordering::SeqCst);
-    let fence = Fence::new(token(1), set_clock, Duration::from_secs(110));
+    let fence = Fence::new(token(1), Clock::new(set_clock), Duration::from_secs(110));
     assert_eq!(fence.remaining(), Duration::from_secs(10));
     fence.extend(Duration::from_secs(120));
     fence.extend(Duration::from_secs(115));
@@ -27,7 +27,7 @@ fn a_fence_that_ran_out_stays_so() {
     assert!(!fence.is_valid());
     assert!(fence.clip(Deadline::after(Duration::from_secs(1))).is_none());
 
-    let revoked = Fence::endless(token(1), set_clock);
+    let revoked = Fence::endless(token(1), Clock::new(set_clock));
     assert!(revoked.is_valid());
     revoked.revoke();
     revoked.extend(Duration::from_secs(200));

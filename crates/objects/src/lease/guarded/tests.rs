@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::fence::boot_time;
+use super::super::fence::{Clock, boot_time};
 use super::super::tests::memory_store::MemoryStore;
 use super::*;
 use crate::Deletion;
@@ -9,7 +9,7 @@ use crate::kubernetes::tests::{cluster, soon};
 
 fn fence(term: i32) -> Fence {
     let token = Token::new(&Id::namespaced("ns", "lease"), "u-1", term);
-    Fence::new(token, boot_time, boot_time() + Duration::from_secs(1000))
+    Fence::new(token, Clock::new(boot_time), boot_time() + Duration::from_secs(1000))
 }
 
 fn stamped(object: &Cluster) -> &str {
@@ -81,7 +81,7 @@ async fn a_fence_that_ran_out_refuses_every_write() {
 async fn a_write_is_given_up_when_the_fence_runs_out() {
     let store = MemoryStore::default();
     let token = fence(4).token().clone();
-    let fence = Fence::new(token, super::super::tests::paused_time, {
+    let fence = Fence::new(token, Clock::new(super::super::tests::paused_time), {
         super::super::tests::paused_time() + Duration::from_secs(3)
     });
     let leader = store.objects().guarded(&fence);

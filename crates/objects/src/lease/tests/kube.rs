@@ -152,7 +152,7 @@ async fn a_leader_in_a_black_hole_stops_before_the_next_begins() {
 
     // One that does not know that its term is over meets the token of the next.
     let current = old.fence.token().clone();
-    let deluded = straight.guarded(&Fence::endless(current, boot_time));
+    let deluded = straight.guarded(&Fence::endless(current, Clock::new(boot_time)));
     let id = Id::cluster("guarded");
     let refused = [
         deluded.apply(&cluster("guarded"), Expected::Any, soon()).await.map(|_| ()),
