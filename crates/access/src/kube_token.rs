@@ -87,6 +87,9 @@ pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 //! - The verbs are those of roles: a log needs `log`, a shell `exec`, a port-forward `forward`, an eviction
 //!   `delete`. A subresource that has no word of its own needs the verb on the object and on
 //!   `RESOURCE/SUBRESOURCE`.
+//! - What one may do oneself is no request to the cluster: Fairlead answers it ([`SelfReview`]).
 //! - Which kinds a cluster serves, its version and its health are for everybody who sees the cluster.
 
 use crate::role::Verb;
@@ -16,7 +17,18 @@ use crate::role::Verb;
 pub enum KubeRequest<'a> {
     /// Kinds, schemas, version, health.
     Discovery,
+    /// What the client itself may do: `kubectl auth can-i`.
+    Review(SelfReview),
     Resource(KubeResource<'a>),
+}
+
+/// A question about one's own rights, of the group `authorization.k8s.io`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelfReview {
+    /// Whether one request is allowed.
+    Access,
+    /// Everything that is allowed in a namespace.
+    Rules,
 }
 
 /// A request about objects.
@@ -64,6 +76,22 @@ impl<'a> KubeRequest<'a> {
                 let read = "kinds, schemas and health can only be read";
                 return if reads { Ok(Self::Discovery) } else { Err(NotPassedOn::Never(read)) };
             }
+            [
+                "apis",
+                "authorization.k8s.io",
+                version,
+                review @ ("selfsubjectaccessreviews" | "selfsubjectrulesreviews"),
+            ] => {
+                return match (method, *version, *review) {
+                    ("POST", "v1", "selfsubjectaccessreviews") => {
+                        Ok(Self::Review(SelfReview::Access))
+                    }
+                    ("POST", "v1", _) => Ok(Self::Review(SelfReview::Rules)),
+                    _ => Err(NotPassedOn::Never(
+                        "what one may do is asked by POST, in authorization.k8s.io/v1",
+                    )),
+                };
+            }
             ["api", _, rest @ ..] => ("", rest),
             ["apis", group, _, rest @ ..] => (*group, rest),
             _ => {
@@ -100,16 +128,7 @@ impl<'a> KubeRequest<'a> {
             ("DELETE", _) => Verb::Delete,
             _ => return Err(NotPassedOn::Never("this method is not passed on")),
         };
-        let verb = match (group, plural, subresource, reads) {
-            (_, _, Some("proxy"), _) => return Err(NotPassedOn::Never(NO_PROXY)),
-            ("", "pods", Some("log"), true) => Verb::Log,
-            ("", "pods", Some("exec" | "attach"), _) => Verb::Exec,
-            ("", "pods", Some("portforward"), _) => Verb::Forward,
-            ("", "pods", Some("eviction"), _) => Verb::Delete,
-            ("", "pods", Some("ephemeralcontainers"), false) => Verb::Exec,
-            (_, _, Some("scale"), false) => Verb::Scale,
-            _ => verb,
-        };
+        let verb = verb_of(verb, (group, plural, subresource), reads)?;
         let makes = subresource.is_none() && (method == "PUT" || is_apply);
         Ok(Self::Resource(KubeResource {
             group,
@@ -125,6 +144,46 @@ impl<'a> KubeRequest<'a> {
 
 const NO_PROXY: &str = "a proxy of the API server to pods, services or nodes is not passed on; \
                         `fairlead forward` reaches a port of a pod or a Service";
+
+/// The verb of roles, for what is done to an object or to a subresource of it.
+fn verb_of(verb: Verb, of: (&str, &str, Option<&str>), reads: bool) -> Result<Verb, NotPassedOn> {
+    let (group, plural, subresource) = of;
+    Ok(match (group, plural, subresource, reads) {
+        (_, _, Some("proxy"), _) => return Err(NotPassedOn::Never(NO_PROXY)),
+        ("", "pods", Some("log"), true) => Verb::Log,
+        ("", "pods", Some("exec" | "attach"), _) => Verb::Exec,
+        ("", "pods", Some("portforward"), _) => Verb::Forward,
+        ("", "pods", Some("eviction"), _) => Verb::Delete,
+        ("", "pods", Some("ephemeralcontainers"), false) => Verb::Exec,
+        (_, _, Some("scale"), false) => Verb::Scale,
+        _ => verb,
+    })
+}
+
+impl<'a> KubeResource<'a> {
+    /// The request that a client asks about, by Kubernetes' own verb: `get`, `patch`, `deletecollection`.
+    /// A verb that no request has is refused.
+    pub fn asked_about(
+        verb: &str,
+        (group, plural, subresource): (&'a str, &'a str, Option<&'a str>),
+        namespace: Option<&'a str>,
+        name: Option<&'a str>,
+    ) -> Result<Self, NotPassedOn> {
+        let (plain, reads) = match verb {
+            "get" => (Verb::Get, true),
+            "list" => (Verb::List, true),
+            "watch" => (Verb::Watch, true),
+            "create" => (Verb::Create, false),
+            "update" | "patch" => (Verb::Update, false),
+            "delete" | "deletecollection" => (Verb::Delete, false),
+            _ => return Err(NotPassedOn::Never("no request through Fairlead has this verb")),
+        };
+        let verb_of_role = verb_of(plain, (group, plural, subresource), reads)?;
+        // As a PUT does.
+        let makes = subresource.is_none() && verb == "update";
+        Ok(Self { group, plural, namespace, name, subresource, verb: verb_of_role, makes })
+    }
+}
 
 impl KubeResource<'_> {
     /// As roles name it: `pods`, `deployments.apps`.
@@ -206,5 +265,7 @@ fn watches(query: Option<&str>) -> bool {
     })
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

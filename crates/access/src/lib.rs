@@ -25,6 +25,9 @@ pub mod audit;
 mod buckets;
 pub mod code;
 mod directory;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod glob;
 mod identity;
 pub mod kube_token;

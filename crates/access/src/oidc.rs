@@ -24,6 +24,9 @@ mod login_state;
 mod recheck;
 mod visitor;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use jwt::fuzz;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::Pin;

@@ -180,6 +180,20 @@ impl Permissions {
         if denies.any(all) { Reach::Nowhere } else { Reach::Somewhere }
     }
 
+    /// Whether the verb is allowed on every resource, in `namespace`; without one, in all namespaces and
+    /// outside of them. A deny of anything there makes it no.
+    pub fn reaches_all(&self, cluster: &str, namespace: Option<&str>, verb: Verb) -> bool {
+        let speaks = |rule: &&Compiled| rule.verbs.has(verb) && rule.names(cluster);
+        let all = |rule: &&Compiled| match namespace {
+            Some(namespace) => rule.within(namespace),
+            None => rule.namespaces.iter().any(Glob::is_any),
+        };
+        let denied = |rule: &Compiled| namespace.is_none_or(|namespace| rule.within(namespace));
+        let mut allows = self.allows().filter(speaks).filter(all);
+        allows.any(|rule| rule.resources.iter().any(Glob::is_any))
+            && !self.denies().filter(speaks).any(denied)
+    }
+
     fn sees(&self, cluster: &str, namespace: Option<&str>) -> bool {
         let there = |rule: &&Compiled| {
             rule.names(cluster) && namespace.is_none_or(|namespace| rule.within(namespace))

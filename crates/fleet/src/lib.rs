@@ -29,6 +29,9 @@ mod error;
 mod failure;
 pub mod fan;
 mod fleet;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod local_address;
 pub mod merge;
 pub mod resources;

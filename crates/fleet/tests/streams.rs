@@ -121,7 +121,7 @@ async fn a_shell(connection: &Connection, namespace: &str) {
     input.resize(Size { width: 80, height: 24 }).await.unwrap();
     let size = br#"{"Width":80,"Height":24}"#;
     assert_eq!(heard().await, Some(Event::Stderr((&size[..]).into())));
-    assert!(!input.can_close(), "an API server before 1.30 has no word for it");
+    assert!(input.can_close(), "v5 of the protocol has a word for it");
     input.stdin(b"exit\n").await.unwrap();
     assert_eq!(heard().await, Some(Event::Exit(Exit::Code(7))));
     assert_eq!(heard().await, None);

@@ -4,7 +4,7 @@ fn parsed(method: &str, path: &'static str) -> KubeResource<'static> {
     let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
     match KubeRequest::parse(method, path, query, false).unwrap() {
         KubeRequest::Resource(resource) => resource,
-        KubeRequest::Discovery => panic!("{path} is of a resource"),
+        other => panic!("{path} is of a resource, not {other:?}"),
     }
 }
 
@@ -102,5 +102,49 @@ fn what_is_never_passed_on() {
         let read = KubeRequest::parse("GET", path, None, false);
         assert_eq!(read, Ok(KubeRequest::Discovery), "{path}");
         assert!(KubeRequest::parse("POST", path, None, false).is_err(), "{path}");
+    }
+}
+
+#[test]
+fn a_question_about_ones_rights_is_no_request_of_the_clusters() {
+    let review = |method, path| KubeRequest::parse(method, path, None, false);
+    let group = "apis/authorization.k8s.io/v1";
+    let access = format!("{group}/selfsubjectaccessreviews");
+    assert_eq!(review("POST", &access), Ok(KubeRequest::Review(SelfReview::Access)));
+    let rules = format!("{group}/selfsubjectrulesreviews");
+    assert_eq!(review("POST", &rules), Ok(KubeRequest::Review(SelfReview::Rules)));
+    assert!(review("GET", &rules).is_err());
+    assert!(review("POST", "apis/authorization.k8s.io/v1beta1/selfsubjectrulesreviews").is_err());
+    // Those about others are requests like any other.
+    let others = parsed("POST", "apis/authorization.k8s.io/v1/subjectaccessreviews");
+    assert_eq!(others.resource(), "subjectaccessreviews.authorization.k8s.io");
+}
+
+#[test]
+fn what_is_asked_about_is_what_a_request_would_ask_for() {
+    let asks = |verb, of| {
+        let asked = KubeResource::asked_about(verb, of, Some("a"), None)?;
+        let asks = asked.asks().into_iter().map(|(resource, verb)| format!("{verb} {resource}"));
+        Ok::<_, NotPassedOn>(asks.collect::<Vec<_>>().join(", "))
+    };
+    for (verb, of, wanted) in [
+        ("get", ("", "pods", None), "get pods"),
+        ("patch", ("", "pods", None), "update pods"),
+        ("update", ("", "pods", None), "update pods, create pods"),
+        ("deletecollection", ("apps", "deployments", None), "delete deployments.apps"),
+        ("get", ("", "pods", Some("log")), "log pods"),
+        ("create", ("", "pods", Some("exec")), "exec pods"),
+        ("get", ("", "pods", Some("portforward")), "forward pods"),
+        ("patch", ("apps", "deployments", Some("scale")), "scale deployments.apps"),
+    ] {
+        assert_eq!(asks(verb, of).as_deref(), Ok(wanted), "{verb} {of:?}");
+    }
+    for (verb, of) in [
+        ("impersonate", ("", "users", None)),
+        ("escalate", ("rbac.authorization.k8s.io", "roles", None)),
+        ("GET", ("", "pods", None)),
+        ("get", ("", "services", Some("proxy"))),
+    ] {
+        assert!(asks(verb, of).is_err(), "{verb} {of:?}");
     }
 }

@@ -285,5 +285,7 @@ impl fmt::Debug for KeySet {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -275,3 +275,19 @@ fn namespaces_that_rules_name_are_known_without_a_list() {
     assert_eq!(permissions.named_namespaces("us"), BTreeSet::from(["bank".to_owned()]));
     assert!(permissions.named_namespaces("asia").is_empty());
 }
+
+#[test]
+fn everything_is_only_what_no_deny_takes_from() {
+    let reaches = |permissions: &Permissions, namespace, verb| {
+        permissions.reaches_all("prod", namespace, verb)
+    };
+    assert!(reaches(&built("admin"), None, Verb::Delete));
+    assert!(!reaches(&built("operator"), None, Verb::Get), "Secrets are denied");
+    let team =
+        Permissions::new(vec![role("team", vec![rule(&["*"], &["a"], &["*"], &["*"])], vec![])]);
+    assert!(reaches(&team, Some("a"), Verb::Exec));
+    assert!(!reaches(&team, Some("b"), Verb::Get));
+    assert!(!reaches(&team, None, Verb::Get));
+    let pods = vec![rule(&["*"], &["*"], &["pods*"], &["*"])];
+    assert!(!reaches(&Permissions::new(vec![role("pods", pods, vec![])]), None, Verb::Get));
+}

@@ -118,5 +118,7 @@ pub(crate) fn parse(kind: TokenKind, text: &str) -> Option<(Fingerprint, u64, &s
     Some((Fingerprint::from_base64(session)?, number, proof))
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

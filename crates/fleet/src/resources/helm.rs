@@ -331,5 +331,7 @@ fn encode(stored: &Value) -> Result<String, Error> {
     Ok(STANDARD.encode(STANDARD.encode(packed)))
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@
 //! passes. An incomplete list has a `continue_token`; nothing is cut silently. A deadline that passes
 //! before the first page is an error.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use http::header::ACCEPT;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use stallproof::Deadline;
 
-use super::list_format::{ListFormat, Objects, RawList, Rows};
+use super::list_format::{ListFormat, Objects, RawList, Rows, UnparsedTable, parsed_row, unparsed};
 use crate::connection::Connection;
 use crate::error::Error;
 
@@ -23,6 +23,10 @@ use crate::error::Error;
 const PAGE: u32 = 500;
 /// The first page of a list that is shown as it comes: as many as a screen has.
 const FIRST_PAGE: usize = 100;
+/// The longest list that is asked for at once, from the API server's memory: some tens of megabytes.
+const AT_ONCE: i64 = 30_000;
+/// Rows of such a list that are taken in one go: more would keep a worker from others.
+const SLICE: usize = 500;
 /// The default limit: so many rows are tens of megabytes.
 const MOST: u32 = 10_000;
 
@@ -97,11 +101,11 @@ impl ListQuery {
         self
     }
 
-    fn params(&self, limit: u32, continue_token: Option<String>) -> ListParams {
+    fn params(&self, limit: Option<u32>, continue_token: Option<String>) -> ListParams {
         ListParams {
             label_selector: self.labels.clone(),
             field_selector: self.fields.clone(),
-            limit: Some(limit),
+            limit,
             continue_token,
             ..ListParams::default()
         }
@@ -158,6 +162,101 @@ pub(super) async fn every_page<F: ListFormat>(
     }
 }
 
+/// Calls `take` with every row of the first list of a table, as [`every_page`], and `begin` before: whenever
+/// that is called again, the list is told anew. Returns the version to watch from.
+///
+/// The first page is what a screen has. The rest is asked for at once if it is not too long: an API server
+/// has it in memory and returns it several times faster than page after page from etcd. Its memory may be
+/// older than the page: then the page's rows stay, and whoever watches from the version that is returned is
+/// told the rest. Lists after the first go page by page, so that nothing is seen as it was before.
+pub(super) async fn every_row(
+    connection: &Connection,
+    query: &ListQuery,
+    patience: Duration,
+    begin: impl Fn(),
+    mut take: impl FnMut(Vec<Column>, Vec<Row>) -> bool,
+) -> Result<String, Error> {
+    let (mut version, mut at_once, mut seen) = (String::new(), false, HashSet::new());
+    begin();
+    every_page::<Rows>(connection, query, patience, |page| {
+        if version.is_empty() {
+            at_once =
+                page.remaining.is_some_and(|rest| (i64::from(PAGE)..=AT_ONCE).contains(&rest));
+            version = page.version;
+        }
+        if at_once {
+            seen.extend(page.items.iter().filter_map(|row| row.uid.clone()));
+        }
+        take(page.columns, page.items) && !at_once
+    })
+    .await?;
+    if !at_once {
+        return Ok(version);
+    }
+    let UnparsedTable { mut columns, rows, version: in_memory } =
+        from_memory(connection, query, patience).await?;
+    if rows.is_empty() {
+        // Not a table: a server that prints none answers with whole objects, which pages know how to take.
+        begin();
+        let mut first = true;
+        every_page::<Rows>(connection, query, patience, |page| {
+            // A watch from the version of a later page would miss what changed between the pages.
+            if std::mem::take(&mut first) {
+                version.clone_from(&page.version);
+            }
+            take(page.columns, page.items)
+        })
+        .await?;
+        return Ok(version);
+    }
+    if is_older(&in_memory, &version) {
+        columns.clear();
+    } else {
+        // What the first page named may be gone by now.
+        begin();
+        seen.clear();
+    }
+    for slice in rows.chunks(SLICE) {
+        let rows = slice.iter().filter_map(|row| parsed_row(row));
+        let rows = rows.filter(|row| row.uid.as_ref().is_none_or(|uid| !seen.contains(uid)));
+        if !take(std::mem::take(&mut columns), rows.collect()) {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(in_memory)
+}
+
+/// Whether a version of a list is before another; both are etcd's, which counts.
+fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
+    }
+}
+
+/// The whole table as the API server has it in memory.
+async fn from_memory(
+    connection: &Connection,
+    query: &ListQuery,
+    patience: Duration,
+) -> Result<UnparsedTable, Error> {
+    let params = query.params(None, None).at("0");
+    let deadline = Deadline::after(patience);
+    let namespace = query.namespace.as_deref();
+    connection
+        .on(&query.kind, namespace, "listing", deadline, |api, _| {
+            let request = Request::new(api.resource_url()).list(&params);
+            async move {
+                let mut request = request.map_err(kube::Error::BuildRequest)?;
+                request.headers_mut().insert(ACCEPT, Rows::LIST);
+                let text = api.into_client().request_text(request).await?;
+                unparsed(&text).map_err(kube::Error::SerdeError)
+            }
+        })
+        .await
+}
+
 /// Gathers the whole list, as [`every_page`].
 pub(super) async fn gather_whole<F: ListFormat>(
     connection: &Connection,
@@ -210,7 +309,7 @@ async fn fetch<F: ListFormat>(
     deadline: Deadline,
 ) -> Result<RawList<F::Item>, Error> {
     let limit = u32::try_from(most).unwrap_or(u32::MAX).clamp(1, PAGE);
-    let params = query.params(limit, continue_token);
+    let params = query.params(Some(limit), continue_token);
     let namespace = query.namespace.as_deref();
     connection
         .on(&query.kind, namespace, "listing", deadline, |api, found| {

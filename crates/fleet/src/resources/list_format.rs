@@ -12,6 +12,7 @@ use kube::core::{DynamicObject, TypeMeta};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 use tracing::warn;
 
 use super::list::{Column, Row};
@@ -80,15 +81,15 @@ struct WireListMeta {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireTable {
+#[serde(rename_all = "camelCase", bound(deserialize = "R: Deserialize<'de>"))]
+struct WireTable<R = WireRow> {
     #[serde(default)]
     metadata: WireListMeta,
     /// Only the first change of a watch has them.
     #[serde(default)]
     column_definitions: Option<Vec<Column>>,
     #[serde(default)]
-    rows: Option<Vec<WireRow>>,
+    rows: Option<Vec<R>>,
 }
 
 #[derive(Deserialize)]
@@ -250,6 +251,27 @@ impl ListFormat for Rows {
             .map(|(version, wire)| (row(wire), version))
             .collect())
     }
+}
+
+/// A table with its rows as they were written: reading so much of a long one takes a few milliseconds, and
+/// its rows can be parsed some at a time.
+pub(super) struct UnparsedTable {
+    pub(super) columns: Vec<Column>,
+    pub(super) rows: Vec<Box<RawValue>>,
+    pub(super) version: String,
+}
+
+pub(super) fn unparsed(text: &str) -> Result<UnparsedTable, serde_json::Error> {
+    let table: WireTable<Box<RawValue>> = serde_json::from_str(text)?;
+    Ok(UnparsedTable {
+        columns: table.column_definitions.unwrap_or_default(),
+        rows: table.rows.unwrap_or_default(),
+        version: table.metadata.resource_version,
+    })
+}
+
+pub(super) fn parsed_row(text: &RawValue) -> Option<Row> {
+    parsed(serde_json::from_str(text.get())).map(row)
 }
 
 /// Sets the type, which the items of a list do not have.

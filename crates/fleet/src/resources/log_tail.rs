@@ -4,20 +4,24 @@
 //! - Lines of one container come in order, each with the time at which it was written. A container that
 //!   is restarted goes on after its last line; nothing is told twice.
 //! - Followed, a pod that appears later is read as well. What cannot be read is a notice, and no error of
-//!   the others.
+//!   the others; it is tried again after a while that grows, as is a log that ends while its container
+//!   runs. The same notice is told once.
 //! - No more than [`MOST_LOGS`] logs are read at once, and no more than the query's bytes in all; a notice
 //!   says so. Dropping the stream ends everything.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-use futures::stream::{self, BoxStream, SelectAll};
-use futures::{Stream, StreamExt};
+use futures::future::BoxFuture;
+use futures::stream::{self, BoxStream, FuturesUnordered, SelectAll};
+use futures::{FutureExt, Stream, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt;
 use objects::watching::Change;
+use stallproof::backoff::{Backoff, Curve};
 use stallproof::{Deadline, sentence};
+use tokio::time::sleep;
 
 use super::check_segment;
 use super::list::ListQuery;
@@ -29,6 +33,8 @@ use crate::{Connection, Error};
 pub const MOST_LOGS: usize = 40;
 /// For a log to be opened.
 const OPEN: Duration = Duration::from_secs(10);
+/// Before a log is opened again that could not be, or that broke off.
+const AGAIN: Curve = Curve { first: Duration::from_secs(1), most: Duration::from_secs(30) };
 
 /// Which logs, and which part of them.
 #[derive(Clone, Debug, Default)]
@@ -93,6 +99,7 @@ where
         pods: Some(pods),
         logs: SelectAll::new(),
         known: HashMap::new(),
+        later: FuturesUnordered::new(),
         full: false,
         ended: false,
     };
@@ -108,6 +115,8 @@ struct Tail<C> {
     pods: Option<BoxStream<'static, Change<Vec<Pod>, Pod>>>,
     logs: SelectAll<BoxStream<'static, (ContainerName, Entry)>>,
     known: HashMap<ContainerName, ContainerLog>,
+    /// Containers whose logs are looked at again when their time has come.
+    later: FuturesUnordered<BoxFuture<'static, ContainerName>>,
     /// Whether it was said that there are more logs than are read.
     full: bool,
     ended: bool,
@@ -116,13 +125,50 @@ struct Tail<C> {
 /// A pod and one of its containers.
 type ContainerName = (String, String);
 
+/// One start of a container, as the pod's status tells it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Run {
+    id: String,
+    running: bool,
+}
+
 struct ContainerLog {
-    /// Which run of the container was read; another one after a restart.
-    run: String,
+    /// As the newest status of the pod says; none once the pod is gone.
+    newest: Option<Run>,
+    /// The run whose log is open, or was read to its end.
+    read: Option<String>,
     open: bool,
     last: Option<Timestamp>,
     /// After a restart: lines up to this one were told before.
     told: Option<Timestamp>,
+    backoff: Backoff,
+    /// What was said last of why it cannot be read.
+    said: Option<String>,
+}
+
+impl ContainerLog {
+    fn new() -> Self {
+        Self {
+            newest: None,
+            read: None,
+            open: false,
+            last: None,
+            told: None,
+            backoff: Backoff::new(AGAIN),
+            said: None,
+        }
+    }
+
+    /// Whether there is a run whose log was not read yet.
+    fn is_due(&self) -> bool {
+        let unread = |run: &Run| self.read.as_ref() != Some(&run.id);
+        !self.open && self.newest.as_ref().is_some_and(unread)
+    }
+
+    /// The sentence, unless it was said last.
+    fn say(&mut self, why: String) -> Option<String> {
+        (self.said.as_ref() != Some(&why)).then(|| self.said.insert(why).clone())
+    }
 }
 
 impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
@@ -136,6 +182,9 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
                 None => self.logs.next().await.and_then(|told| self.hear(told)),
                 Some(pods) => tokio::select! {
                     Some(told) = self.logs.next(), if !self.logs.is_empty() => self.hear(told),
+                    Some(name) = self.later.next(), if !self.later.is_empty() => {
+                        self.open(name).map(TailEvent::Notice)
+                    }
                     change = pods.next() => self.look(change),
                 },
             };
@@ -150,9 +199,11 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
         let mut notice = None;
         match change {
             Some(Change::Listed(pods)) => {
+                self.known.values_mut().for_each(|log| log.newest = None);
                 for pod in &pods {
                     notice = self.consider(pod).or(notice);
                 }
+                self.forget();
                 if !self.query.follow {
                     self.pods = None;
                     if self.logs.is_empty() && notice.is_none() {
@@ -163,11 +214,22 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
                 }
             }
             Some(Change::Applied(pod)) => notice = self.consider(&pod),
+            Some(Change::Deleted(pod)) => {
+                let gone = pod.name_any();
+                let of_it = self.known.iter_mut().filter(|((pod, _), _)| *pod == gone);
+                of_it.for_each(|(_, log)| log.newest = None);
+                self.forget();
+            }
             Some(Change::Interrupted { why }) => notice = Some(why),
-            Some(Change::Deleted(_) | Change::Resumed) => {}
+            Some(Change::Resumed) => {}
             None => self.pods = None,
         }
         notice.map(TailEvent::Notice)
+    }
+
+    /// Forgets pods that are gone. What is open of their logs is read to its end.
+    fn forget(&mut self) {
+        self.known.retain(|_, log| log.open || log.newest.is_some());
     }
 
     /// Opens the logs of a pod's containers that are not open and have one.
@@ -175,33 +237,55 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
         let mut notice = None;
         for (container, run) in self.containers(pod) {
             let name = (pod.name_any(), container);
-            let known = self.known.get(&name);
-            if known.is_some_and(|known| known.open || known.run == run) {
-                continue;
-            }
-            if self.known.values().filter(|log| log.open).count() >= MOST_LOGS {
-                if !std::mem::replace(&mut self.full, true) {
-                    notice = Some(format!(
-                        "{MOST_LOGS} logs are read; those of further pods are left out: choose fewer"
-                    ));
-                }
-                break;
-            }
-            let last = known.and_then(|known| known.last);
-            match (self.connect)() {
-                Ok(connection) => {
-                    self.known
-                        .insert(name.clone(), ContainerLog { run, open: true, last, told: last });
-                    self.logs.push(self.read(connection, name, last));
-                }
-                Err(error) => notice = Some(sentence(&error)),
+            let known = self.known.entry(name.clone()).or_insert_with(ContainerLog::new);
+            known.newest = Some(run);
+            if known.is_due() {
+                notice = self.open(name).or(notice);
             }
         }
         notice
     }
 
+    /// Opens the log of a container's newest run, unless it is open or was read; what there is to say.
+    fn open(&mut self, name: ContainerName) -> Option<String> {
+        let open = self.known.values().filter(|log| log.open).count();
+        let known = self.known.get_mut(&name).filter(|known| known.is_due())?;
+        if open >= MOST_LOGS {
+            let first = !std::mem::replace(&mut self.full, true);
+            return first.then(|| {
+                format!(
+                    "{MOST_LOGS} logs are read; those of further pods are left out: choose fewer"
+                )
+            });
+        }
+        match (self.connect)() {
+            Ok(connection) => {
+                known.read = known.newest.as_ref().map(|run| run.id.clone());
+                (known.open, known.told) = (true, known.last);
+                let last = known.last;
+                self.logs.push(self.read(connection, name, last));
+                None
+            }
+            Err(error) => {
+                let why = known.say(sentence(&error));
+                self.try_later(name);
+                why
+            }
+        }
+    }
+
+    /// Looks at a container's log again after a while, if logs are followed.
+    fn try_later(&mut self, name: ContainerName) {
+        if !self.query.follow || self.query.previous {
+            return;
+        }
+        let Some(known) = self.known.get_mut(&name) else { return };
+        let wait = known.backoff.failed().wait;
+        self.later.push(sleep(wait).map(|()| name).boxed());
+    }
+
     /// The containers with a log, and which run of them it is of.
-    fn containers(&self, pod: &Pod) -> Vec<(String, String)> {
+    fn containers(&self, pod: &Pod) -> Vec<(String, Run)> {
         let statuses = pod.status.as_ref();
         let of = |all: Option<&Vec<ContainerStatus>>| all.cloned().unwrap_or_default();
         let mut all = of(statuses.and_then(|status| status.container_statuses.as_ref()));
@@ -212,14 +296,15 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
         let asked = |status: &ContainerStatus| {
             self.query.container.as_ref().is_none_or(|asked| *asked == status.name)
         };
-        let has_log = |status: &ContainerStatus| {
-            let state = status.state.as_ref();
-            let before = status.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
-            before
-                || state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+        let run = |status: ContainerStatus| {
+            let state = status.state.unwrap_or_default();
+            let before = status.last_state.is_some_and(|state| state.terminated.is_some());
+            let running = state.running.is_some();
+            let id = status.container_id.unwrap_or_default();
+            (before || running || state.terminated.is_some())
+                .then_some((status.name, Run { id, running }))
         };
-        let all = all.into_iter().filter(asked).filter(has_log);
-        all.map(|status| (status.name, status.container_id.unwrap_or_default())).collect()
+        all.into_iter().filter(asked).filter_map(run).collect()
     }
 
     fn read(
@@ -258,10 +343,11 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
     /// Takes a line, or the end of a log.
     fn hear(&mut self, (name, entry): (ContainerName, Entry)) -> Option<TailEvent> {
         let known = self.known.get_mut(&name)?;
-        let (pod, container) = name;
         match entry {
             Entry::Line { line, cut, .. } => {
                 let (at, text) = timed(line);
+                known.backoff.succeeded();
+                known.said = None;
                 // The API server counts in whole seconds: it repeats what was read in the last one.
                 if at.is_some() && at <= known.told {
                     return None;
@@ -278,14 +364,32 @@ impl<C: Fn() -> Result<Connection, Error>> Tail<C> {
                     }
                     *left -= bytes;
                 }
+                let (pod, container) = name;
                 Some(TailEvent::Line { pod, container, at, text, cut })
             }
             Entry::End { why, .. } => {
                 known.open = false;
-                let (End::Refused(why) | End::Lost(why)) = why else { return None };
-                // The next change of the pod tries again.
-                known.run.clear();
-                Some(TailEvent::Notice(format!("{pod}/{container}: {why}")))
+                let why = match why {
+                    End::Refused(why) | End::Lost(why) => {
+                        let (pod, container) = &name;
+                        known.read = None;
+                        known.say(format!("{pod}/{container}: {why}"))
+                    }
+                    End::Complete => {
+                        let read = known.read.as_ref();
+                        let runs = |run: &Run| run.running && read == Some(&run.id);
+                        if known.newest.as_ref().is_some_and(runs) {
+                            // The container is about to stop, or the log was cut off while it runs.
+                            known.read = None;
+                        }
+                        None
+                    }
+                };
+                if known.is_due() {
+                    self.try_later(name);
+                }
+                self.forget();
+                why.map(TailEvent::Notice)
             }
         }
     }
@@ -303,16 +407,4 @@ fn timed(line: String) -> (Option<Timestamp>, String) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_is_told_from_its_time() {
-        let (at, text) = timed("2026-01-02T03:04:05.678901234Z  hello  world".to_owned());
-        assert_eq!(at.unwrap().to_string(), "2026-01-02T03:04:05.678901234Z");
-        assert_eq!(text, " hello  world");
-        let (at, text) = timed("2026-01-02T03:04:05Z".to_owned());
-        assert!(at.is_some() && text.is_empty());
-        assert_eq!(timed("no time".to_owned()), (None, "no time".to_owned()));
-    }
-}
+mod tests;

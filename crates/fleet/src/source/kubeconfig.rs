@@ -3,7 +3,7 @@
 //!
 //! No error quotes a value of a user's entry, nor the text around a mistake, which may be a token.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -133,17 +133,18 @@ impl Kubeconfig {
             });
             format!("is not YAML that can be read{at}")
         })?;
-        let mut whole = Self::default();
+        let (mut whole, mut known) = (Self::default(), BTreeSet::new());
         for document in documents.iter().filter(|document| !document.is_null()) {
             if !document.is_object() {
                 return Err("is not a kubeconfig".to_owned());
             }
-            whole.add(document);
+            whole.add(document, &mut known);
         }
         Ok(whole)
     }
 
-    fn add(&mut self, document: &Value) {
+    /// `known` has the names of the contexts: somebody may send a hundred thousand, and each is looked for.
+    fn add(&mut self, document: &Value, known: &mut BTreeSet<String>) {
         let current = document["current-context"].as_str().filter(|name| !name.is_empty());
         self.current = self.current.take().or(current.map(ToOwned::to_owned));
         for (name, entry) in entries(document, "clusters", "cluster") {
@@ -153,7 +154,7 @@ impl Kubeconfig {
             self.users.entry(name).or_insert(entry);
         }
         for (name, entry) in entries(document, "contexts", "context") {
-            if !self.contexts.iter().any(|(known, _)| *known == name) {
+            if known.insert(name.clone()) {
                 self.contexts.push((name, entry));
             }
         }
@@ -196,7 +197,7 @@ impl<'a> Merged<'a> {
 
     /// Returns each context with its file; of contexts with one name, the first.
     pub(crate) fn contexts(&self) -> Vec<(&'a Path, &'a str)> {
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen = BTreeSet::new();
         let all = self.files.iter().flat_map(|(path, file)| {
             file.contexts.iter().map(move |(name, _)| (*path, name.as_str()))
         });
@@ -447,5 +448,7 @@ pub(crate) fn sent_by_others(
     Ok(access)
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -81,6 +81,9 @@ async fn serve(mut stream: Stream, hung_up: &Notify) -> std::io::Result<()> {
             }
             Ok(())
         }
+        ["exec" | "attach", ..] if header(&head, "upgrade") == Some("SPDY/3.1") => {
+            spdy_exec(stream).await
+        }
         ["exec" | "attach", ..] => exec(upgrade(stream, &head).await?).await,
         ["portForward", ..] => {
             let port = query.split('&').find_map(|pair| pair.strip_prefix("port="));
@@ -119,17 +122,21 @@ async fn logs(
     stream.shutdown().await
 }
 
+fn header<'h>(head: &'h str, wanted: &str) -> Option<&'h str> {
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    lines.find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|(_, value)| value)
+}
+
 async fn upgrade(mut stream: Stream, head: &str) -> std::io::Result<WebSocketStream<Stream>> {
-    let key = head
-        .lines()
-        .filter_map(|line| line.split_once(": "))
-        .find(|(name, _)| name.eq_ignore_ascii_case("sec-websocket-key"))
-        .map(|(_, key)| key)
-        .expect("the API server passes on a WebSocket's upgrade");
+    let key = header(head, "sec-websocket-key");
+    let key = key.expect("the API server passes on a WebSocket's upgrade");
     let accept = derive_accept_key(key.as_bytes());
+    // The newest that it is offered: clients of 1.29 and later offer v5, which can close stdin.
+    let offered = header(head, "sec-websocket-protocol").unwrap_or_default();
+    let version = if offered.contains("v5.channel.k8s.io") { 5 } else { 4 };
     let answer = format!(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
-         Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: v4.channel.k8s.io\r\n\r\n"
+         Sec-WebSocket-Accept: {accept}\r\nSec-WebSocket-Protocol: v{version}.channel.k8s.io\r\n\r\n"
     );
     stream.write_all(answer.as_bytes()).await?;
     Ok(WebSocketStream::from_raw_socket(stream, Role::Server, None).await)
@@ -147,10 +154,69 @@ async fn exec(mut socket: WebSocketStream<Stream>) -> std::io::Result<()> {
             [0, b'e', b'x', b'i', b't', b'\n'] => say(&mut socket, 3, EXIT).await?,
             [0, typed @ ..] => say(&mut socket, 1, typed).await?,
             [4, size @ ..] => say(&mut socket, 2, size).await?,
+            // v5's word for the end of a stream.
+            [255, 0] => say(&mut socket, 3, SUCCESS).await?,
             _ => {}
         }
     }
     Ok(())
+}
+
+/// How a shell that ended well says so.
+const SUCCESS: &[u8] = br#"{"metadata":{},"status":"Success"}"#;
+
+/// A shell of kubectl's before it spoke WebSockets, which repeats in capitals what it is sent until that ends.
+/// Of SPDY/3.1 it is as much as that takes: kubectl opens the streams for errors, stdin, stdout and stderr in
+/// this order, each is answered without headers, and data comes and goes in frames.
+async fn spdy_exec(mut stream: Stream) -> std::io::Result<()> {
+    const SYN_STREAM: u16 = 1;
+    const PING: u16 = 6;
+    const FIN: u8 = 1;
+    const STREAMS: [u32; 4] = [1, 3, 5, 7];
+    let [error, stdin, stdout, stderr] = STREAMS;
+    let head = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n\
+                X-Stream-Protocol-Version: v4.channel.k8s.io\r\n\r\n";
+    stream.write_all(head.as_bytes()).await?;
+    // Headers are one stream of zlib: its first two bytes come once; then blocks as they are, the last empty.
+    let mut begins: &[u8] = &[0x78, 0x01];
+    let no_headers = [0, 4, 0, 0xfb, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    loop {
+        let mut frame = [0; 8];
+        stream.read_exact(&mut frame).await?;
+        let [first, second, _, _, flags, length @ ..] = frame;
+        let length = u32::from_be_bytes([0, length[0], length[1], length[2]]);
+        let mut content = vec![0; length as usize];
+        stream.read_exact(&mut content).await?;
+        if first & 0x80 == 0 {
+            let from = u32::from_be_bytes([first, second, frame[2], frame[3]]);
+            assert_eq!(from, stdin, "only stdin is sent");
+            spdy_data(&mut stream, stdout, 0, &content.to_ascii_uppercase()).await?;
+            if flags & FIN != 0 {
+                spdy_data(&mut stream, stdout, FIN, b"").await?;
+                spdy_data(&mut stream, stderr, FIN, b"").await?;
+                spdy_data(&mut stream, error, FIN, SUCCESS).await?;
+            }
+            continue;
+        }
+        match u16::from_be_bytes([frame[2], frame[3]]) {
+            SYN_STREAM => {
+                let headers = [begins, &no_headers[..]].concat();
+                begins = &[];
+                let length = u32::try_from(4 + headers.len()).unwrap().to_be_bytes();
+                stream.write_all(&[0x80, 3, 0, 2, 0, length[1], length[2], length[3]]).await?;
+                stream.write_all(&[&content[..4], &headers].concat()).await?;
+            }
+            PING => stream.write_all(&[&frame[..], &content].concat()).await?,
+            _ => {}
+        }
+    }
+}
+
+async fn spdy_data(stream: &mut Stream, to: u32, flags: u8, bytes: &[u8]) -> std::io::Result<()> {
+    let length = u32::try_from(bytes.len()).unwrap().to_be_bytes();
+    let head = [&to.to_be_bytes()[..], &[flags], &length[1..]].concat();
+    stream.write_all(&[&head, bytes].concat()).await?;
+    stream.flush().await
 }
 
 async fn say(

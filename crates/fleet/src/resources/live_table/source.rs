@@ -14,7 +14,7 @@ use super::writer::{TableWriter, TooLarge};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::resources::events::EventRows;
-use crate::resources::list::{ListQuery, Row, every_page};
+use crate::resources::list::{ListQuery, Row, every_page, every_row};
 use crate::resources::list_format::{ListFormat, Rows};
 use crate::resources::watch::{failure, session};
 
@@ -43,6 +43,21 @@ impl<C: Fn() -> Result<Connection, Error> + Send> TableSource<C> {
         Self { connect, query, form, timing, writer, current: None }
     }
 
+    async fn first(
+        &self,
+        connection: &Connection,
+    ) -> Result<(Result<(), TooLarge>, String), Error> {
+        let mut fits = Ok(());
+        let begin = || self.writer.lock().begin_list();
+        let take = |columns, rows| {
+            fits = self.writer.lock().page(columns, rows);
+            fits.is_ok()
+        };
+        let patience = self.timing.page;
+        let version = every_row(connection, &self.query, patience, begin, take).await?;
+        Ok((fits, version))
+    }
+
     async fn pages<F: ListFormat<Item = Row>>(
         &self,
         connection: &Connection,
@@ -69,6 +84,7 @@ impl<C: Fn() -> Result<Connection, Error> + Send + Sync> Source for TableSource<
     async fn list(&mut self) -> Result<(Self::List, String), Failure> {
         let connection = (self.connect)().map_err(failure)?;
         let listed = match self.form {
+            TableForm::Printed if self.writer.lock().is_empty() => self.first(&connection).await,
             TableForm::Printed => self.pages::<Rows>(&connection).await,
             TableForm::Events => self.pages::<EventRows>(&connection).await,
         };

@@ -51,6 +51,10 @@ impl TableWriter {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
     /// A list begins: what it does not name is gone when it has ended.
     pub(super) fn begin_list(&mut self) {
         self.listing = Some(HashSet::new());

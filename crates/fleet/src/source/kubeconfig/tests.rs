@@ -177,3 +177,13 @@ fn what_is_sent_is_bounded_also_when_it_multiplies_itself() {
     }
     assert!(sent(&bomb, None).is_err());
 }
+
+#[test]
+fn of_contexts_with_one_name_the_first_counts_also_across_documents() {
+    let text = "contexts:\n- {name: a, context: {cluster: one}}\n- {name: a}\n---\n\
+                contexts:\n- {name: b}\n- {name: a}\n";
+    let read = kubeconfig(text);
+    let names: Vec<_> = read.contexts.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["a", "b"]);
+    assert!(read.contexts[0].1.is_ok());
+}
