@@ -36,7 +36,10 @@ mod table;
 mod view;
 mod watermarks;
 
-pub use application::KnownApplication;
+#[cfg(feature = "fuzzing")]
+pub(crate) use checkpoint::fuzz;
+
+pub use application::{KnownApplication, told_by_bytes};
 pub use checkpoint::{Checkpoint, CheckpointError, Progress};
 pub(crate) use checkpoint::{load_end, save_end};
 

@@ -20,6 +20,9 @@ mod recorder;
 use std::path::PathBuf;
 use std::time::Duration;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use frame::fuzz;
+
 pub use files::{HistoryFiles, HistoryPosition, Kept};
 pub use frame::{Frame, HistoryLine};
 pub use query::{Found, HistoryEnd, HistoryQuery};

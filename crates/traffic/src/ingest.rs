@@ -35,10 +35,13 @@ mod query;
 mod queue_budget;
 mod rule_change;
 mod shard_owner;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod sink;
 mod statuses;
 mod worker;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -100,6 +103,8 @@ struct Inner {
     readers: Readers,
     learned: learner::Published,
     inventory: Snapshot<Inventory>,
+    /// Kinds that are followed and were not listed yet.
+    unlisted: Snapshot<BTreeSet<&'static str>>,
     names: Names,
     policies: Policies,
     checkpoints: Checkpoints,
@@ -176,6 +181,7 @@ impl Ingest {
             readers,
             learned,
             inventory,
+            unlisted: Snapshot::default(),
             names,
             policies,
             checkpoints,

@@ -15,6 +15,9 @@ pub mod agents;
 pub mod conversations;
 #[cfg(any(test, feature = "faults"))]
 pub mod faults;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod groups;
 pub mod history;
 pub mod ingest;

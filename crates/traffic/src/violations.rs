@@ -146,7 +146,7 @@ impl Violations {
             if self.index.get(&key) == Some(&number) {
                 self.index.remove(&key);
             }
-            self.let_go += 1;
+            self.let_go = self.let_go.saturating_add(1);
         }
         let number = self.lines.last_key_value().map_or(0, |(last, _)| last + 1);
         self.index.insert(key(&line.conversation), number);

@@ -1,7 +1,7 @@
 //! Which application a conversation is of, and how that is known.
 //!
-//! Agents count connections by what the kernel keeps of each, which has none of their bytes: an application is
-//! then what its port is for. That is good for people and is never asked by a rule.
+//! Agents tell it where they know the first bytes of connections. Elsewhere an application is what its port is for:
+//! that is good for people and is never asked by a rule.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::Protocol;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KnownApplication<'a> {
     pub name: &'a str,
-    /// Only what such a port is for; else an agent said so.
+    /// Only what such a port is for; else first bytes told it.
     pub by_port: bool,
 }
 
@@ -72,8 +72,39 @@ const UDP: [(u16, &str); 9] = [
     (51820, "wireguard"),
 ];
 
+/// What agents tell by first bytes, in order. Another name is nobody's: an agent that makes names up is given none.
+const BY_BYTES: [&str; 22] = [
+    "amqp",
+    "cassandra",
+    "dns",
+    "ftp",
+    "http",
+    "http2",
+    "kafka",
+    "ldap",
+    "memcached",
+    "mongodb",
+    "mqtt",
+    "mysql",
+    "nats",
+    "postgresql",
+    "quic",
+    "redis",
+    "smb",
+    "smtp",
+    "sqlserver",
+    "ssh",
+    "tls",
+    "zookeeper",
+];
+
+/// The name as one of those that first bytes may tell.
+pub fn told_by_bytes(name: &str) -> Option<&'static str> {
+    BY_BYTES.binary_search(&name).ok().map(|at| BY_BYTES[at])
+}
+
 impl<'a> KnownApplication<'a> {
-    /// The application of a service: what an agent said, else what its port is for.
+    /// The application of a service: what its agent told by bytes, else what its port is for.
     pub fn of(said: Option<&'a Arc<str>>, service: Option<(Protocol, u16)>) -> Option<Self> {
         if let Some(name) = said {
             return Some(Self { name, by_port: false });
@@ -88,9 +119,9 @@ impl<'a> KnownApplication<'a> {
         Some(Self { name: known[at].1, by_port: true })
     }
 
-    /// In one word: `agent` or `port`.
+    /// In one word: `bytes` or `port`.
     pub fn known_by(&self) -> &'static str {
-        if self.by_port { "port" } else { "agent" }
+        if self.by_port { "port" } else { "bytes" }
     }
 }
 

@@ -345,5 +345,7 @@ pub(crate) fn load_end(from: &mut Reader<'_>) -> Result<Option<End>, Torn> {
     Ok(Some(End { endpoint: Arc::new(endpoint), address: from.address()? }))
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

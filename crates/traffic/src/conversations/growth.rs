@@ -61,8 +61,9 @@ impl FrozenTable {
                     folded = Some(row);
                     continue;
                 }
-                let known = before.and_then(|old| earlier.same_row(old, row, self));
+                let known = before.and_then(|old| earlier.same_row(old, row, self, pair));
                 let growth = row.totals.growth(known.map_or(Totals::ZERO, |row| row.totals));
+                let growth = growth.at_most(rest);
                 if !growth.is_zero() {
                     rest = rest.growth(growth);
                     let is_new = known.is_none();
@@ -87,12 +88,20 @@ impl FrozenTable {
             && end(self, pair.server) == end(earlier, old.server)
     }
 
-    fn same_row(&self, old: &Pair, row: &Row, now: &Self) -> Option<&Row> {
+    /// The row of `old` that is `row` of `pair` now: by its application, or the one without, if that has been
+    /// named since.
+    fn same_row(&self, old: &Pair, row: &Row, now: &Self, pair: &Pair) -> Option<&Row> {
         let application = nth(&now.applications, row.application);
-        self.rows_of(old).find(|it| {
-            it.kind == Kind::Conversation
-                && (it.port, it.protocol) == (row.port, row.protocol)
-                && nth(&self.applications, it.application) == application
+        let same = |it: &Row| {
+            it.kind == Kind::Conversation && (it.port, it.protocol) == (row.port, row.protocol)
+        };
+        let found = self
+            .rows_of(old)
+            .find(|it| same(it) && nth(&self.applications, it.application) == application);
+        found.or_else(|| {
+            let still_there = now.rows_of(pair).any(|it| same(it) && it.application == 0);
+            let unnamed = |it: &&Row| same(it) && it.application == 0;
+            self.rows_of(old).find(unnamed).filter(|_| !still_there)
         })
     }
 

@@ -91,6 +91,15 @@ impl Totals {
         }
     }
 
+    /// The smaller of each.
+    pub(super) fn at_most(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes.min(other.bytes),
+            packets: self.packets.min(other.packets),
+            sessions: self.sessions.min(other.sessions),
+        }
+    }
+
     pub fn is_zero(self) -> bool {
         self == Self::ZERO
     }
@@ -113,7 +122,7 @@ pub struct Record {
     /// The server's port; zero where the protocol has none.
     pub port: u16,
     pub protocol: Protocol,
-    /// The application, if it is known; decoding bounds its length.
+    /// The application, if first bytes told it; decoding bounds its length.
     pub application: Option<Arc<str>>,
     pub totals: Totals,
     /// When this total began at zero. Two beginnings of one key lie in different seconds.

@@ -2,13 +2,14 @@
 //!
 //! Contract: all records of a pair of addresses go to one shard, whatever else changes. An address
 //! stands for its holder at the record's last change, so that traffic is credited to the pods that
-//! talked then. Records that the agent of the other end counts are left out. Routing neither waits nor
+//! talked then. An application that no first bytes tell is none. Records that the agent of the other end counts are left out. Routing neither waits nor
 //! writes: any number of threads may route at once.
 
 use std::sync::Arc;
 
 use super::{
-    DeniedRecord, Directory, End, Protocol, Record, Report, Reporter, Service, Totals, watermarks,
+    DeniedRecord, Directory, End, Protocol, Record, Report, Reporter, Service, Totals,
+    told_by_bytes, watermarks,
 };
 
 /// Routes reports. Clones route alike.
@@ -141,7 +142,7 @@ impl Router {
                 reporter,
                 port: record.port,
                 protocol: record.protocol,
-                application: record.application.clone(),
+                application: record.application.clone().filter(|it| told_by_bytes(it).is_some()),
                 totals: record.totals,
                 first: record.first.seconds(),
                 last: record.last.seconds(),

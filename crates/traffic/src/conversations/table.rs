@@ -11,6 +11,8 @@
 //! - Rows are bounded, per pair and in all. Past the first bound the pair's oldest row is folded
 //!   into its `other` row; past the second a pair that is the oldest of some is folded into the rest
 //!   of its two realms.
+//! - A row whose application is not known becomes that of the first application that is told of it; after
+//!   that, what is told without one has a row of its own.
 //! - Only totals live here; what makes them exactly-once is in `marks`.
 
 use std::sync::Arc;
@@ -119,7 +121,7 @@ impl FoldedTotals {
 /// The result of crediting growth to a conversation.
 #[derive(Clone, Debug)]
 pub(super) struct Credited {
-    /// The conversation has a row of its own since now.
+    /// The conversation has a row of its own since now, or another verdict since its application is known.
     pub(super) is_new: bool,
     pub(super) judgement: Judgement,
     pub(super) counted: Totals,
@@ -136,6 +138,14 @@ impl Default for Pair {
             rows: 0,
             totals: Totals::ZERO,
         }
+    }
+}
+
+impl Row {
+    /// Whether it is the conversation of a record about this application.
+    fn is_of(&self, record: &RoutedRecord, application: u16) -> bool {
+        let key = (self.port, self.protocol, self.application);
+        self.kind == Kind::Conversation && key == (record.port, record.protocol.0, application)
     }
 }
 
@@ -198,11 +208,17 @@ impl Table {
         let pair = self.pair_of(&record.client, &record.server);
         let application =
             record.application.as_ref().map_or(0, |name| self.applications.number(name));
-        let key = (record.port, record.protocol.0, application);
         let first = record.first.min(last);
-        let found = self.find_row(pair, |row| {
-            row.kind == Kind::Conversation && (row.port, row.protocol, row.application) == key
-        });
+        let mut found = self.find_row(pair, |row| row.is_of(record, application));
+        // What it is may not have been known at first: the same conversation goes on under its name.
+        let mut judged_anew = false;
+        if found.is_none() && application != 0 {
+            found = self.find_row(pair, |row| row.is_of(record, 0));
+            if let Some(place) = found {
+                self.rows.get_mut(place).application = application;
+                self.judge_again(pair, place, judge, &mut |_, _, _, _| judged_anew = true);
+            }
+        }
         let Some(place) = found else {
             let judgement = judge.judge(&record.client, &record.server, record.service());
             let row = Row {
@@ -240,7 +256,7 @@ impl Table {
         self.touch(pair, counted, first, last);
         // A rule's name is only needed for a violation.
         let rule = verdict.is_violation().then(|| self.rules.name(rule).cloned()).flatten();
-        Credited { is_new: false, judgement: Judgement { verdict, rule }, counted }
+        Credited { is_new: judged_anew, judgement: Judgement { verdict, rule }, counted }
     }
 
     /// Adds a row to a pair, with its totals, and makes room for it.

@@ -174,5 +174,7 @@ impl<T: Clone + Eq + std::hash::Hash> Table<T> {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 pub(in crate::history) mod tests;

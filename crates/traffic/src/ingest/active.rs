@@ -38,7 +38,7 @@ impl ActiveIngest {
         self.metrics.register(registry);
     }
 
-    /// None while another replica leads, or before the checkpoint was read.
+    /// None while another replica leads, and before the checkpoint was read and the cluster listed.
     pub fn ingest(&self) -> Option<Ingest> {
         self.current.read(Clone::clone)
     }
@@ -52,7 +52,8 @@ impl ActiveIngest {
         self.current.subscribe()
     }
 
-    /// A term: opens, calls `begin` once that is done, and keeps checkpoints until `tasks` stops.
+    /// A term: opens, calls `begin` once that is done, waits until what `begin` follows was listed, and
+    /// keeps checkpoints until `tasks` stops.
     pub async fn hold(
         self,
         settings: Settings,
@@ -72,10 +73,12 @@ impl ActiveIngest {
         let files = HistoryFiles::new(settings.history.clone());
         let recording = history::record(files, ingest.readers(), ledger.clone(), tasks.clone());
         tasks.spawn("guard-history", recording);
-        self.set(Some(ingest.clone()));
-        info!(epoch = ingest.epoch(), "conversations are counted here");
-        ingest.keep_checkpoints(&tasks).await;
-        self.set(None);
+        if stop.bound(ingest.listed()).await.is_some() {
+            self.set(Some(ingest.clone()));
+            info!(epoch = ingest.epoch(), "conversations are counted here");
+            ingest.keep_checkpoints(&tasks).await;
+            self.set(None);
+        }
         ingest.save(Deadline::after(LAST), &tasks).await;
         ingest.close();
         self.metrics.term_ended();

@@ -1,5 +1,6 @@
 mod exactly_once;
 mod held;
+mod killed;
 mod kube;
 mod restarts;
 

@@ -77,6 +77,19 @@ fn growth_is_what_came_since_and_names_what_is_new() {
     assert_eq!(second.growth_since(&second), []);
 }
 
+/// A conversation that is named meanwhile has grown by what came since, under its name.
+#[test]
+fn what_is_named_meanwhile_is_not_told_again() {
+    let mut counted = Counted::new(Limits::default());
+    let first = counted.count(vec![record(1, 1, 443, 100, 10)]);
+    let named = Record { application: Some("tls".into()), ..record(1, 1, 443, 30, 20) };
+    let second = counted.count(vec![named]);
+    let grown = second.growth_since(&first);
+    assert_eq!(grown.len(), 1);
+    assert_eq!((grown[0].application.as_deref(), grown[0].totals.bytes), (Some("tls"), 30));
+    assert_eq!(grown[0].first, None);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
@@ -84,20 +97,22 @@ proptest! {
     #[test]
     fn growth_adds_up_whatever_is_folded_within_a_pair(
         steps in prop::collection::vec(
-            prop::collection::vec((0_u8..3, 0_u8..3, 0_u16..12, 1_u64..1000), 1..20), 1..12
+            prop::collection::vec((0_u8..3, 0_u8..3, (0_u16..6, 0_usize..3), 1_u64..1000), 1..20), 1..12
         )
     ) {
         // Few rows for each pair, so that folding is the rule; room enough for all pairs.
         let mut counted = Counted::new(Limits { rows_per_pair: 3, ..Limits::default() });
-        let mut running: HashMap<(u8, u8, u16), u64> = HashMap::new();
+        let mut running: HashMap<(u8, u8, (u16, usize)), u64> = HashMap::new();
         let mut before = counted.readers.view();
         for (at, step) in steps.into_iter().enumerate() {
             for (client, server, port, bytes) in &step {
                 *running.entry((*client, *server, *port)).or_default() += bytes;
             }
-            let records = step.iter().map(|(client, server, port, _)| {
-                let bytes = running[&(*client, *server, *port)];
-                record(*client, *server, *port, bytes, 2 + at as u64)
+            let records = step.iter().map(|(client, server, service, _)| {
+                let bytes = running[&(*client, *server, *service)];
+                let record = record(*client, *server, service.0, bytes, 2 + at as u64);
+                let application = [None, Some("tls"), Some("http")][service.1].map(Into::into);
+                Record { application, ..record }
             });
             let after = counted.count(records.collect());
             let grown = after.growth_since(&before);

@@ -1,3 +1,4 @@
+mod applications;
 mod exactly_once;
 mod many_agents;
 

@@ -3,6 +3,7 @@ use std::path::Path;
 use super::super::frame::tests::{end, line};
 use super::*;
 use crate::history::HistorySettings;
+use testkit::{acknowledge, killed};
 
 const MINUTE: u64 = 60_000;
 
@@ -126,4 +127,44 @@ fn it_is_bounded_by_bytes_and_by_age() {
         writer.prune(Moment(10_000 * MINUTE)).unwrap();
     }
     assert_eq!(files.segments().unwrap().len(), 1);
+}
+
+/// A frame whose one conversation has its number as its bytes.
+fn numbered(number: u64) -> Frame {
+    let lines = vec![line(end("web1", 1), end("db", 2), 80, number, number * MINUTE)];
+    Frame { from: Moment(number * MINUTE), until: Moment((number + 1) * MINUTE), lines }
+}
+
+#[test]
+fn every_frame_that_was_written_survives_kill_9() {
+    let write = |dir: &Path, life: u64| {
+        let mut writer = HistoryWriter::new(files(dir));
+        for number in 1_000 * (life + 1).. {
+            writer.append(&[numbered(number)]).unwrap();
+            acknowledge(number);
+        }
+    };
+    let mut written = Vec::new();
+    let test = "history::files::tests::every_frame_that_was_written_survives_kill_9";
+    killed(test, write, |dir, killed| {
+        written.extend(killed.acknowledged.iter().map(|it| it.parse::<u64>().unwrap()));
+        let mut found = Vec::new();
+        let next = files(dir).read((Moment(0), Moment(u64::MAX)), None, |frame| {
+            found.extend(frame.lines.iter().map(|line| line.totals.bytes));
+            true
+        });
+        assert_eq!(next.unwrap(), None);
+        assert!(found.is_sorted(), "in life {}: {found:?}", killed.life);
+        let lost = written.iter().filter(|number| found.binary_search(number).is_err());
+        assert_eq!(lost.collect::<Vec<_>>(), Vec::<&u64>::new(), "in life {}", killed.life);
+        found.dedup();
+        // Of each life one may have been written and not acknowledged.
+        assert!(found.len() <= written.len() + 1, "in life {}", killed.life);
+        written = found;
+        // All of a thousand lives need not be read a thousand times.
+        if killed.life % 20 == 19 {
+            fs::remove_dir_all(dir.join("history")).unwrap();
+            written.clear();
+        }
+    });
 }
