@@ -19,6 +19,11 @@ pub mod datapath;
 pub mod denials;
 mod dns;
 pub mod enforcer;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz {
+    pub use super::dns::fuzz::dns_message;
+    pub use super::saved::fuzz::program_file;
+}
 mod learned;
 pub mod nft;
 mod removal;

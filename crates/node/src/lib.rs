@@ -17,9 +17,13 @@
 //! add up, and a kernel that does not answer leaves the session its connection. A report is sent until it
 //! is counted; what is sent was saved before, so that a start after a `kill -9` goes on from there.
 
+mod applications;
 pub mod client;
 mod conntrack_source;
 pub mod enforcement;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod identity;
 mod metrics;
 mod program_session;
@@ -45,6 +49,7 @@ pub use identity::{Identity, IdentityError};
 pub use session::{Authorities, PodIdentity};
 pub use watcher::CannotObserve;
 
+use applications::Applications;
 use metrics::Metrics;
 use program_session::ProgramSession;
 use sensor::Rules;
@@ -74,6 +79,9 @@ pub struct Settings {
     /// The directory of the sensor's state and of the node's identity.
     pub dir: PathBuf,
     pub connections: Connections,
+    /// Whether applications are told by the first bytes of connections, where the kernel tracks all of them for
+    /// this agent; else controllers go by ports.
+    pub first_bytes: bool,
     /// None where another plugin wires the pods.
     pub pods: Option<Arc<dyn LocalPods>>,
     /// What this node's policies stop, where they are enforced.
@@ -146,6 +154,9 @@ pub fn start(
     let (reports, outbox) = mpsc::channel(1);
     // Events come one by one and are read several times a second; the session waits where there are more.
     let (events, heard) = mpsc::channel(16);
+    // The rule has the kernel track connections, which is not wanted where tracking is off.
+    let looks =
+        settings.first_bytes && settings.connections == (Connections::Tracked { everywhere: true });
     let watcher = Watcher::open(
         watcher::Settings {
             node: settings.node.as_str().into(),
@@ -153,6 +164,9 @@ pub fn start(
             connections: settings.connections,
             pods: settings.pods.clone(),
             denials: settings.denials.clone(),
+            applications: looks
+                .then(|| Applications::follow(metrics.clone(), process.tasks))
+                .transpose()?,
         },
         metrics.clone(),
     )?;

@@ -15,6 +15,8 @@
 //! - Totals keep the contract of [`Report`]s. One report is under way at a time, and is the same
 //!   however often it is sent. Saved before each is sent, a sensor goes on where it was after a
 //!   `kill -9`, in the same incarnation; one that the kernel's table did not survive begins anew.
+//! - What a conversation carries from the moment on at which its application is known, or another one, is a total
+//!   of its own, unless no controller was told of the one before.
 //! - Bounded. Past the bounds, what a controller has on disk is forgotten first; what is dropped after
 //!   that is counted, and what is against the rules is dropped last.
 //!
@@ -28,11 +30,16 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use denied::Denied;
+use named::NamedConversations;
 use traffic::conversations::{self, AWAY, Dropped, Moment, Protocol, Record, Report, Totals};
 
 mod denied;
+mod named;
 mod rules;
 mod saved;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use saved::fuzz;
 
 pub use rules::Rules;
 
@@ -50,15 +57,17 @@ pub struct Limits {
     pub flows: usize,
     /// Records of a report.
     pub records: usize,
+    /// Conversations whose application is known.
+    pub named: usize,
     /// A total that was idle for so long grows no more.
     pub idle: Duration,
 }
 
 impl Default for Limits {
-    /// At worst some 12 MB of totals and 25 MB of connections.
+    /// At worst some 13 MB of totals, 25 MB of connections and 4 MB of applications.
     fn default() -> Self {
         let idle = conversations::Limits::default().idle;
-        Self { totals: 1 << 16, flows: 1 << 18, records: 1 << 12, idle }
+        Self { totals: 1 << 16, flows: 1 << 18, records: 1 << 12, named: 1 << 15, idle }
     }
 }
 
@@ -119,6 +128,8 @@ pub struct Sensor {
     past: Vec<(ConversationKey, RunningTotal)>,
     /// What rules of policies stopped.
     denied: Denied,
+    /// What first bytes told.
+    named: NamedConversations,
     /// Of the last report.
     sequence: u64,
     outstanding: Option<Arc<Report>>,
@@ -158,6 +169,8 @@ struct RunningTotal {
     changed: bool,
     /// It is against the rules.
     alarming: bool,
+    /// What its first bytes were of, if that is known.
+    application: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,6 +182,10 @@ pub struct Counters {
     pub lost: Totals,
     /// Times that there was no room to follow a connection; it is counted at its end.
     pub unfollowed: u64,
+    /// Conversations whose application is known.
+    pub named: usize,
+    /// Those that made room for others, and are known by their ports.
+    pub unnamed: u64,
 }
 
 impl Sensor {
@@ -187,6 +204,7 @@ impl Sensor {
             totals: HashMap::new(),
             past: Vec::new(),
             denied: Denied::default(),
+            named: NamedConversations::default(),
             sequence: 0,
             outstanding: None,
             epoch: None,
@@ -229,7 +247,7 @@ impl Sensor {
             }
             seen.since(before)
         } else {
-            if !self.concerns(id) {
+            if !self.concerns(id.client, id.server) {
                 return;
             }
             if !ended {
@@ -256,6 +274,24 @@ impl Sensor {
             self.dropped.totals += 1;
             self.dropped.violations += 1;
         }
+    }
+
+    /// The first bytes of a connection told which application its conversation is of, or that nobody knows them.
+    pub fn name(&mut self, key: ConversationKey, application: Option<&'static str>, now: Moment) {
+        self.now = self.now.max(now);
+        if !self.concerns(key.client, key.server) {
+            return;
+        }
+        self.named.tell(key, application, self.now, self.limits.named);
+        // One that ended before this was heard grows no more.
+        if let Some(total) = self.totals.get_mut(&key).filter(|total| total.sent == 0) {
+            total.application = application;
+        }
+    }
+
+    /// First bytes are not looked at any more: what they told is forgotten.
+    pub fn forget_names(&mut self) {
+        self.named = NamedConversations::default();
     }
 
     /// The kernel had told more ends of connections than were read.
@@ -370,13 +406,18 @@ impl Sensor {
             dropped: self.dropped,
             lost: self.lost,
             unfollowed: self.unfollowed,
+            named: self.named.known.len(),
+            unnamed: self.named.forgotten,
         }
     }
 
     fn grow(&mut self, key: ConversationKey, growth: Totals) {
         let (now, idle) = (self.now, self.limits.idle);
+        let application = self.named.of(&key, now);
         if let Some(total) = self.totals.get_mut(&key) {
-            if now.since(total.last) < idle {
+            let is_same = total.application == application || total.sent == 0;
+            if is_same && now.since(total.last) < idle {
+                total.application = application;
                 total.totals += growth;
                 total.last = now;
                 total.changed = true;
@@ -401,6 +442,7 @@ impl Sensor {
             sent: 0,
             changed: true,
             alarming,
+            application,
         };
         self.totals.insert(key, total);
     }
@@ -451,6 +493,7 @@ impl Sensor {
         self.past.retain(|(_, total)| !total.is_on_disk(durable));
         self.totals.retain(|_, total| !total.is_on_disk(durable) || now.since(total.last) < idle);
         self.denied.forget(durable, now, idle);
+        self.named.forget(now);
     }
 
     /// Connections are followed on; totals begin at zero.
@@ -480,8 +523,8 @@ impl Sensor {
     }
 
     /// Whether a conversation is one between ends that can be told apart, and one of them is ours.
-    fn concerns(&self, id: &FlowId) -> bool {
-        let ends = [id.client, id.server];
+    fn concerns(&self, client: IpAddr, server: IpAddr) -> bool {
+        let ends = [client, server];
         let ours = |scope: &Vec<IpNet>| {
             scope.iter().any(|network| ends.iter().any(|end| network.contains(end)))
         };
@@ -499,14 +542,26 @@ fn is_somebody(address: &IpAddr) -> bool {
 }
 
 impl FlowId {
-    /// One that seems to go from a well-known port to one that systems give to clients was not seen
-    /// from its beginning: its first packet here was an answer.
     fn conversation(&self) -> ConversationKey {
         let Self { protocol, client, client_port, server, port, .. } = *self;
+        ConversationKey::between(protocol, (client, client_port), (server, port))
+    }
+}
+
+impl ConversationKey {
+    /// The conversation of a connection whose first packet went from `client` to `server`.
+    ///
+    /// One that seems to go from a well-known port to one that systems give to clients was not seen
+    /// from its beginning: its first packet here was an answer.
+    pub(crate) fn between(
+        protocol: Protocol,
+        (client, client_port): (IpAddr, u16),
+        (server, port): (IpAddr, u16),
+    ) -> Self {
         if client_port != 0 && client_port < WELL_KNOWN && port >= EPHEMERAL {
-            return ConversationKey { client: server, server: client, port: client_port, protocol };
+            return Self { client: server, server: client, port: client_port, protocol };
         }
-        ConversationKey { client, server, port, protocol }
+        Self { client, server, port, protocol }
     }
 }
 
@@ -532,7 +587,7 @@ impl RunningTotal {
             server: key.server,
             port: key.port,
             protocol: key.protocol,
-            application: None,
+            application: self.application.map(Arc::from),
             totals: self.totals,
             first: self.first,
             last: self.last,

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::{error, info, warn};
 use traffic::conversations::{Moment, Report};
 
+use crate::applications::Applications;
 use crate::conntrack_source::{self, ConntrackSource};
 use crate::enforcement::Denials;
 use crate::metrics::Metrics;
@@ -48,6 +49,8 @@ pub(super) struct Settings {
     pub(super) pods: Option<Arc<dyn LocalPods>>,
     /// What this node's policies stop.
     pub(super) denials: Option<Denials>,
+    /// What first bytes tell of conversations, where they are looked at.
+    pub(super) applications: Option<Applications>,
 }
 
 /// Why connections cannot be observed here.
@@ -108,6 +111,9 @@ impl Watcher {
         let mut sensor = Sensor::begin(node, &place, saved.as_deref(), limits, Moment::now());
         if saved.is_none() && settings.connections == Connections::OwnSockets {
             sensor.count_whole();
+        }
+        if settings.applications.is_none() {
+            sensor.forget_names();
         }
         let now = Instant::now();
         Ok(Self {
@@ -197,6 +203,7 @@ impl Watcher {
     fn look(&mut self) -> io::Result<()> {
         self.read(WAKE)?;
         self.count_denials();
+        self.name_conversations();
         if Instant::now() < self.list_at {
             return Ok(());
         }
@@ -238,6 +245,14 @@ impl Watcher {
             };
             let rule = denial.rule.in_words().unwrap_or_default().into();
             self.sensor.denied(key, &rule, 1, now);
+        }
+    }
+
+    fn name_conversations(&mut self) {
+        let Some(applications) = &self.settings.applications else { return };
+        let now = Moment::now();
+        for named in applications.take() {
+            self.sensor.name(named.conversation, named.application, now);
         }
     }
 

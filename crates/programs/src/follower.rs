@@ -243,6 +243,7 @@ impl Follower {
                 }
             };
             tokio::select! {
+                biased;
                 changed = self.newest.changed() => changed.map_err(|_| Ended::Over)?,
                 () = woken => {}
                 () = silence => return Err(Ended::Silent),
@@ -267,6 +268,7 @@ impl Follower {
                 }
             };
             tokio::select! {
+                biased;
                 () = woken => {}
                 () = tokio::time::sleep_until(until) => return Err(Ended::Silent),
             }

@@ -24,6 +24,8 @@ mod compiler;
 mod counts;
 mod follower;
 mod metrics;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod sources;
 pub mod status;
 

@@ -17,6 +17,9 @@
 
 mod message;
 
+#[cfg(feature = "fuzzing")]
+pub(super) use message::fuzz;
+
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::io;

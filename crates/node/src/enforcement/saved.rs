@@ -364,5 +364,7 @@ fn loaded_chain(chain: SavedChain) -> Result<Chain, &'static str> {
     })
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

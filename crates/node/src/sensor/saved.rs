@@ -3,12 +3,14 @@
 
 use std::sync::Arc;
 
+use super::named::Name;
 use super::{ConversationKey, FlowCounters, FlowId, Limits, RunningTotal, Sensor};
 use traffic::conversations::codec::{Reader, Torn, Writer};
-use traffic::conversations::{Dropped, Moment, Protocol, Report, Totals};
+use traffic::conversations::{Dropped, Moment, Protocol, Report, Totals, told_by_bytes};
 
-/// The last is the version of the format.
-const MAGIC: &[u8] = b"FLS1";
+/// The last is the version of the format. The one before knew no applications.
+const MAGIC: &[u8] = b"FLS2";
+const WITHOUT_APPLICATIONS: &[u8] = b"FLS1";
 
 impl Sensor {
     /// Goes on where the one that was `saved` left, if it followed the same kernel's table
@@ -61,6 +63,12 @@ impl Sensor {
         for (key, total) in &self.past {
             save_total(&mut out, key, total);
         }
+        out.count(self.named.known.len());
+        for (key, name) in &self.named.known {
+            save_key(&mut out, key);
+            out.text(name.application);
+            out.number(name.used.0);
+        }
         out.0
     }
 }
@@ -78,9 +86,11 @@ fn load(
     now: Moment,
 ) -> Result<Loaded, Torn> {
     let mut from = Reader(bytes);
-    if from.take(MAGIC.len())? != MAGIC {
-        return Err(Torn);
-    }
+    let has_names = match from.take(MAGIC.len())? {
+        MAGIC => true,
+        WITHOUT_APPLICATIONS => false,
+        _ => return Err(Torn),
+    };
     let incarnation = from.number()?;
     if from.text()? != &**agent || from.text()? != place {
         return Ok(Loaded::Elsewhere { incarnation });
@@ -103,11 +113,17 @@ fn load(
         sensor.flows.insert(name, known);
     }
     for _ in 0..from.count()? {
-        let (key, total) = load_total(&mut from)?;
+        let (key, total) = load_total(&mut from, has_names)?;
         sensor.totals.insert(key, total);
     }
     for _ in 0..from.count()? {
-        sensor.past.push(load_total(&mut from)?);
+        sensor.past.push(load_total(&mut from, has_names)?);
+    }
+    let named = if has_names { from.count()? } else { 0 };
+    for _ in 0..named {
+        let (key, name) = (load_key(&mut from)?, told_by_bytes(from.text()?).ok_or(Torn)?);
+        let used = Moment(from.number()?);
+        sensor.named.known.insert(key, Name { application: name, used });
     }
     if !from.0.is_empty() {
         return Err(Torn);
@@ -164,23 +180,34 @@ fn load_flow(from: &mut Reader<'_>) -> Result<(FlowId, FlowCounters), Torn> {
     Ok((name, known))
 }
 
-fn save_total(out: &mut Writer, key: &ConversationKey, total: &RunningTotal) {
+fn save_key(out: &mut Writer, key: &ConversationKey) {
     out.address(key.client);
     out.address(key.server);
     out.number(u64::from(key.port));
     out.byte(key.protocol.0);
+}
+
+fn load_key(from: &mut Reader<'_>) -> Result<ConversationKey, Torn> {
+    let (client, server) = (from.address()?, from.address()?);
+    Ok(ConversationKey { client, server, port: from.small()?, protocol: Protocol(from.byte()?) })
+}
+
+fn save_total(out: &mut Writer, key: &ConversationKey, total: &RunningTotal) {
+    save_key(out, key);
     out.totals(total.totals);
     out.number(total.first.0);
     out.number(total.last.0);
     out.totals(total.told);
     out.number(total.sent);
     out.byte(u8::from(total.changed));
+    out.text(total.application.unwrap_or_default());
 }
 
-fn load_total(from: &mut Reader<'_>) -> Result<(ConversationKey, RunningTotal), Torn> {
-    let (client, server) = (from.address()?, from.address()?);
-    let key =
-        ConversationKey { client, server, port: from.small()?, protocol: Protocol(from.byte()?) };
+fn load_total(
+    from: &mut Reader<'_>,
+    has_name: bool,
+) -> Result<(ConversationKey, RunningTotal), Torn> {
+    let key = load_key(from)?;
     let total = RunningTotal {
         totals: from.totals()?,
         first: Moment(from.number()?),
@@ -190,7 +217,16 @@ fn load_total(from: &mut Reader<'_>) -> Result<(ConversationKey, RunningTotal), 
         changed: false,
         // Until the rules have come.
         alarming: false,
+        application: None,
     };
     let (told, sent, changed) = (from.totals()?, from.number()?, from.byte()? != 0);
-    Ok((key, RunningTotal { told, sent, changed, ..total }))
+    let application = match if has_name { from.text()? } else { "" } {
+        "" => None,
+        // Under another name it would be another total, which was told from zero on.
+        name => Some(told_by_bytes(name).ok_or(Torn)?),
+    };
+    Ok((key, RunningTotal { told, sent, changed, application, ..total }))
 }
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;

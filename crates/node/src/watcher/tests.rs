@@ -36,6 +36,7 @@ impl Running {
                 connections,
                 pods: None,
                 denials: None,
+                applications: None,
             };
             let watcher = Watcher::open(settings, Metrics::default()).unwrap();
             watcher.start(reports, heard, &watchdog, &tasks).unwrap();

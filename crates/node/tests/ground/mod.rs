@@ -167,7 +167,9 @@ impl Ground {
         let mut outside = self.node.netlink().unwrap();
         let mut inside = pod.netlink().unwrap();
         let peer = VethPeer { name: "eth0", mac: theirs, namespace: pod.as_fd() };
-        let host = outside.create_veth(Veth { name: &name, mac: ours, mtu: 1500, peer }).unwrap();
+        let host = outside
+            .create_veth(Veth { name: &name, mac: ours, mtu: 1500, group: None, peer })
+            .unwrap();
         let link = inside.link(LinkRef::Name("eth0")).unwrap().unwrap().index;
         let up = || SetLink { up: true, no_own_addresses: true, ..SetLink::default() };
         let lo = SetLink { up: true, ..SetLink::default() };
@@ -200,7 +202,9 @@ impl Ground {
         let mut there = other.node.netlink().unwrap();
         let (mine, yours) = (mac(3, 1), mac(3, 2));
         let peer = VethPeer { name: "wire", mac: yours, namespace: other.node.as_fd() };
-        let near = here.create_veth(Veth { name: "wire", mac: mine, mtu: 1500, peer }).unwrap();
+        let near = here
+            .create_veth(Veth { name: "wire", mac: mine, mtu: 1500, group: None, peer })
+            .unwrap();
         let far = there.link(LinkRef::Name("wire")).unwrap().unwrap();
         let reach = |link: u32, mac: Mac, node: Ipv4Addr, hosts: &[Host]| {
             let up = SetLink { up: true, no_own_addresses: true, ..SetLink::default() };

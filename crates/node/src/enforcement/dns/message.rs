@@ -1,8 +1,9 @@
 //! Reads DNS messages as far as rules by domain name need them: the question, and the addresses that the
 //! name resolves to.
 //!
-//! Contract: total and bounded. Any bytes are a message or none; a name's pointers only go backwards, so
-//! that reading ends; names have 255 bytes and answers [`MOST_RECORDS`] at most.
+//! Contract: total and bounded. Any bytes are a message or none; a name's pointers only go backwards, and are
+//! [`MOST_POINTERS`] at most, so that reading ends soon; names have 255 bytes and answers [`MOST_RECORDS`] at
+//! most.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -12,6 +13,9 @@ const MOST_RECORDS: usize = 512;
 /// How far aliases are followed.
 const MOST_ALIASES: usize = 16;
 const LONGEST_NAME: usize = 255;
+/// Of one name: as many as it can have labels. Pointers to pointers would make each record of an answer as dear
+/// to read as the whole message.
+const MOST_POINTERS: usize = 127;
 const HEADER: usize = 12;
 const A: u16 = 1;
 const CNAME: u16 = 5;
@@ -58,6 +62,7 @@ impl Reader<'_> {
         // Where the part of the name that is being read begins: pointers go before it.
         let mut begin = at;
         let mut behind = None;
+        let mut pointers = 0;
         loop {
             let length = usize::from(*self.whole.get(at)?);
             match length >> 6 {
@@ -83,7 +88,8 @@ impl Reader<'_> {
                 3 => {
                     let low = usize::from(*self.whole.get(at + 1)?);
                     let to = (length & 0x3f) << 8 | low;
-                    if to >= begin {
+                    pointers += 1;
+                    if to >= begin || pointers > MOST_POINTERS {
                         return None;
                     }
                     behind.get_or_insert(at + 2);
@@ -160,5 +166,7 @@ pub(super) fn answer(bytes: &[u8]) -> Option<Answer> {
     Some(Answer { question, addresses })
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -69,6 +69,29 @@ fn a_refusal_an_alias_of_itself_and_a_query_have_no_addresses() {
     assert_eq!(question(&refused), None);
 }
 
+/// A name, and pointers behind it each of which goes to the one before.
+fn chained(pointers: u16) -> Vec<u8> {
+    let mut bytes = name("a");
+    let mut to = 0;
+    for _ in 0..pointers {
+        let at = bytes.len() as u16;
+        bytes.extend((0xc000_u16 | to).to_be_bytes());
+        to = at;
+    }
+    bytes
+}
+
+#[test]
+fn a_name_has_no_more_pointers_than_it_can_have_labels() {
+    let read = |pointers: u16| {
+        let whole = chained(pointers);
+        Reader { whole: &whole, at: whole.len() - 2 }.name()
+    };
+    assert_eq!(read(MOST_POINTERS as u16).as_deref(), Some("a"));
+    assert_eq!(read(MOST_POINTERS as u16 + 1), None);
+    assert_eq!(read(8000), None);
+}
+
 #[test]
 fn pointers_that_do_not_go_backwards_are_no_name() {
     for pointer in [[0xc0, 12], [0xc0, 13], [0xff, 0xff]] {
