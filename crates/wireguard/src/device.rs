@@ -11,7 +11,7 @@ use kernel::wireguard::{SetDevice, SetPeer, Socket};
 use serde::{Deserialize, Serialize};
 
 use crate::key::{PresharedKey, PrivateKey, PublicKey};
-use crate::peer::{Delta, Peer, PeerStatus, Peers};
+use crate::peer::{Delta, Peer, PeerStatus, Peers, Routing};
 use crate::userspace::Userspace;
 
 /// Who encrypts and decrypts.
@@ -109,6 +109,7 @@ impl KernelDevice {
         device.socket.set(name, &change)?;
         let peer = |peer: kernel::wireguard::Peer| {
             let known = Peer {
+                routing: Routing::default(),
                 allowed_ips: peer.allowed_ips,
                 endpoint: peer.endpoint,
                 keepalive: Some(peer.keepalive).filter(|seconds| *seconds > 0),

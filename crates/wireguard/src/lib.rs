@@ -23,9 +23,12 @@
 pub mod agent;
 mod claims;
 mod clamp;
+mod cluster;
 mod device;
 mod key;
+mod moving;
 mod names;
+mod offload;
 mod path;
 mod peer;
 mod prober;
@@ -36,11 +39,13 @@ mod routes;
 mod tun_queue;
 mod tunnel;
 mod uapi;
+mod udp;
 mod userspace;
 
+pub use cluster::{ClusterTunnel, ClusterTunnels, Encryption, NodeNetworks, PodNetwork};
 pub use device::{DeviceError, Implementation};
 pub use key::{KeyFile, KeyFileError, PresharedKey, PrivateKey, PublicKey};
 pub use path::PathStatus;
-pub use peer::{Delta, Peer, PeerStatus, Peers, delta};
+pub use peer::{Delta, Peer, PeerStatus, Peers, Routing, delta};
 pub use purge::purge;
 pub use tunnel::{Tunnel, TunnelConfig, TunnelError, TunnelStatus};

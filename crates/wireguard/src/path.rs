@@ -103,9 +103,14 @@ impl Path {
     }
 
     pub(crate) fn answered(&mut self, round_trip: Duration) {
-        self.count(false);
         (self.misses, self.answers) = (0, self.answers.saturating_add(1));
+        let was_down = self.down;
         self.down &= self.known && self.answers < UP_AFTER;
+        if was_down && !self.down {
+            // What was lost while it was down says nothing of how it is now.
+            (self.window, self.counted) = (0, 0);
+        }
+        self.count(false);
         self.known = true;
         // As TCP does it: an eighth of what is new.
         self.round_trip = Some(match self.round_trip {
@@ -162,6 +167,10 @@ impl Path {
     /// Whether there is something to find out soon.
     pub(crate) fn is_urgent(&self, now: Instant) -> bool {
         self.counted == 0 || self.misses > 0 || self.down || now >= self.size.at
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.known && !self.down
     }
 
     pub(crate) fn is_down(&self) -> bool {

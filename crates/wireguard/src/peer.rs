@@ -21,6 +21,24 @@ pub struct Peer {
     /// The peer is the same machine as this one, with its next key: it takes over the networks of the
     /// other when it has been heard of.
     pub successor_of: Option<PublicKey>,
+    /// By which routes its networks are sent to it.
+    pub routing: Routing,
+}
+
+/// By which routes a peer's networks are sent to it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Routing {
+    /// By routes of the main table, with guards beneath them.
+    #[default]
+    Main,
+    /// By routes that are looked up before the main table, which another data plane has routes in.
+    Before,
+    /// By routes of the cluster's own tables ([`crate::cluster`]), which are made apart.
+    Cluster,
+    /// By none: another data plane has its networks. What comes from it is taken.
+    Nowhere,
+    /// By none where the main table has a route of somebody else, else as [`Before`](Self::Before).
+    Yielding,
 }
 
 /// Peers by their public keys.

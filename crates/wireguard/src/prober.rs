@@ -4,7 +4,7 @@
 //! over; so is one of which something is to be found out. The others are probed every [`SLOW`]. At most
 //! [`MOST_A_TICK`] probes are sent a tick, whoever is left has its turn at the next.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -46,7 +46,9 @@ pub(crate) struct Targets {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Verdicts {
     /// The peers that do not answer.
-    pub(crate) down: std::collections::BTreeSet<PublicKey>,
+    pub(crate) down: BTreeSet<PublicKey>,
+    /// The peers that have answered, and do.
+    pub(crate) up: BTreeSet<PublicKey>,
     /// The peers on whose way only smaller packets fit.
     pub(crate) narrow: BTreeMap<PublicKey, u32>,
 }
@@ -224,13 +226,13 @@ impl Prober {
 
     fn publish(&mut self, now: Instant) {
         let narrow = |(key, target): (&PublicKey, &Target)| Some((*key, target.path.narrow()?));
+        let keys = |is: fn(&Path) -> bool| {
+            let those = self.targets.iter().filter(move |(_, it)| is(&it.path));
+            those.map(|(key, _)| *key).collect()
+        };
         let verdicts = Verdicts {
-            down: self
-                .targets
-                .iter()
-                .filter(|(_, it)| it.path.is_down())
-                .map(|(key, _)| *key)
-                .collect(),
+            down: keys(Path::is_down),
+            up: keys(Path::is_up),
             narrow: self.targets.iter().filter_map(narrow).collect(),
         };
         let changed = self.probes.verdicts.publish(verdicts);

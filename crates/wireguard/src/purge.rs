@@ -7,6 +7,7 @@ use kernel::netlink::{Change, LinkRef};
 use kernel::netns::Namespace;
 
 use crate::clamp;
+use crate::cluster;
 use crate::routes;
 use crate::tunnel::TunnelError;
 
@@ -19,8 +20,13 @@ pub fn purge(namespace: &Namespace, interface: &str) -> Result<Vec<String>, Tunn
         .map(|link| (Change::Delete(LinkRef::Index(link.index)), format!("interface {interface}")));
     let routes = routes::left(&mut netlink)?.into_iter();
     let routes = routes.map(|route| (Change::DeleteRoute(route), format!("route {route}")));
+    let left = cluster::read(&mut netlink)?;
+    let rule = |rule| (Change::DeleteRule(rule), format!("rule to table {}", rule.table));
+    let rules: Vec<_> = left.rules.into_iter().map(rule).collect();
+    let of_cluster = left.routes.into_iter();
+    let of_cluster = of_cluster.map(|route| (Change::DeleteRoute(route), format!("route {route}")));
     let mut removed = Vec::new();
-    for (change, what) in link.into_iter().chain(routes) {
+    for (change, what) in link.into_iter().chain(routes).chain(rules).chain(of_cluster) {
         match netlink.apply(&[change]) {
             Ok(()) => removed.push(what),
             // Routes go with their interface.
@@ -28,6 +34,7 @@ pub fn purge(namespace: &Namespace, interface: &str) -> Result<Vec<String>, Tunn
             Err(error) => return Err(error.into()),
         }
     }
+    routes::remove_rules(&mut netlink)?;
     match namespace.run_in(clamp::remove).and_then(|removed| removed) {
         Ok(true) => removed.push(format!("nftables table inet {}", clamp::TABLE)),
         Ok(false) => {}

@@ -2,7 +2,8 @@
 //!
 //! Contract: it is written when something changed that somebody would act on, at most every [`SOONEST`];
 //! and every [`REFRESH`] for the sake of counters. It lists at most [`MOST_TUNNELS`] tunnels: those
-//! that do not answer first, then those that share networks, then the others by name.
+//! that do not answer first, then those that share networks, then the others by name;
+//! of the nodes of its own cluster only those that do not answer or have not connected.
 //!
 //! Cost: a tunnel takes about 250 bytes, so a status 16 kB at most. A thousand nodes write 3.3 statuses a
 //! second, at most 53 kB/s, and keep at most 16 MB.
@@ -41,6 +42,9 @@ pub(crate) fn report(
     let is_down = |it: &WireguardTunnel| it.state == WireguardPathState::Down;
     let unreachable = tunnels.iter().filter(|it| is_down(it)).count();
     tunnels.sort_by_key(|it| (!is_down(it), it.carries.is_none(), it.peer.clone()));
+    // Every agent of the cluster is sent this: of the nodes of its own cluster it lists those to act on.
+    let of_cluster = |it: &WireguardTunnel| claims.cluster.contains_key(&it.peer);
+    tunnels.retain(|it| !of_cluster(it) || is_down(it) || it.last_handshake.is_none());
     tunnels.truncate(MOST_TUNNELS);
     WireguardNodeStatus {
         implementation: tunnel.implementation.to_string(),
@@ -49,6 +53,15 @@ pub(crate) fn report(
         unreachable: unreachable as u32,
         observed: Some(time(now)),
         tunnels,
+        gateway: claims.gateway.as_ref().map(|gateway| match tunnel.lost.contains(&gateway.name) {
+            false => gateway.name.clone(),
+            true => format!(
+                "{}, to which no way is known: this node has no route to its pods but the default \
+                 route, and is not in its subnet",
+                gateway.name
+            ),
+        }),
+        moves: claims.moving.report(&claims.peers, &tunnel.kept),
     }
 }
 

@@ -6,21 +6,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernel::netlink::{self, Address, Change, LinkRef, Netlink, SetLink};
 use kernel::netns::Namespace;
+use kernel::sysctl;
 use tracing::warn;
 
+use crate::claims::Gateway;
 use crate::clamp;
+use crate::cluster::{self, ClusterRoutes, Way};
 use crate::device::{Device, DeviceError, Implementation, KernelDevice};
 use crate::key::{PrivateKey, PublicKey};
 use crate::path;
-use crate::peer::{PeerStatus, Peers, delta};
+use crate::peer::{Peer, PeerStatus, Peers, Routing, delta};
 use crate::rotation;
-use crate::routes::{self, Routed};
+use crate::routes::{self, Routed, Wanted};
 use crate::userspace::{LARGEST_MTU, Userspace};
 
 /// What an interface is.
@@ -79,11 +83,16 @@ pub struct TunnelStatus {
     pub peers: BTreeMap<PublicKey, PeerStatus>,
     /// Networks of peers that are not routed into the tunnel, because a peer is reached there.
     pub unrouted: BTreeSet<IpNet>,
+    /// Networks of peers that yield, to which nobody else has a route.
+    pub kept: BTreeSet<IpNet>,
+    /// Gateways of this cluster to which no way is known.
+    pub lost: BTreeSet<String>,
 }
 
 #[derive(Debug)]
 pub struct Tunnel {
     config: TunnelConfig,
+    namespace: Arc<Namespace>,
     key: PublicKey,
     /// The key before, of which the interface still has the address.
     outdated: Option<PublicKey>,
@@ -101,6 +110,13 @@ pub struct Tunnel {
     routed: Option<Routed>,
     guarded: Option<BTreeSet<IpNet>>,
     unrouted: BTreeSet<IpNet>,
+    kept: BTreeSet<IpNet>,
+    lost: BTreeSet<String>,
+    /// What is sent to a gateway of this cluster.
+    forwarded: BTreeMap<IpNet, Gateway>,
+    is_loose: bool,
+    /// The routes to the cluster's own nodes as they were made; none if that is to be read.
+    cluster: Option<ClusterRoutes>,
 }
 
 impl Tunnel {
@@ -143,6 +159,7 @@ impl Tunnel {
             warn!(%error, name, "TCP through the interface announces segments as large as it likes");
         }
         let mut tunnel = Self {
+            namespace: Arc::clone(namespace),
             config,
             key: key.public(),
             outdated: None,
@@ -157,6 +174,11 @@ impl Tunnel {
             routed: None,
             guarded: None,
             unrouted: BTreeSet::new(),
+            kept: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            forwarded: BTreeMap::new(),
+            is_loose: false,
+            cluster: None,
         };
         tunnel.set_probe_address();
         Ok(tunnel)
@@ -216,11 +238,60 @@ impl Tunnel {
         self.narrow = narrow;
     }
 
+    /// Says what is sent to gateways of this cluster. It is used when peers are set next.
+    pub(crate) fn set_forwarded(&mut self, forwarded: BTreeMap<IpNet, Gateway>) {
+        self.forwarded = forwarded;
+    }
+
+    /// Has the interface take packets from networks to which another one has the routes: while networks
+    /// move, one end sends by this interface before the other does. The kernel is loose about that only
+    /// where the interface has an address of IPv4; nobody sends from this one.
+    fn loosen(&mut self) {
+        if std::mem::replace(&mut self.is_loose, true) {
+            return;
+        }
+        let address = IpNet::from(IpAddr::from([127, 117, 118, 1]));
+        let change = Change::Address(Address { link: self.link, address });
+        if let Err(error) = self.netlink.apply(&[change]) {
+            warn!(error = stallproof::sentence(&error), "the interface cannot be made loose");
+        }
+        let file = sysctl::net(format!("ipv4/conf/{}/rp_filter", self.config.name));
+        // Where there is no such filter there is nothing to loosen.
+        let _ = self.namespace.run_in(|| std::fs::write(file, "2"));
+    }
+
     /// Lets successors that have connected take over, and repairs routes that others removed. To be called
     /// every second or so while [`Tunnel::is_rotating`], else every half minute.
     pub fn converge(&mut self) -> Result<(), TunnelError> {
         (self.routed, self.guarded) = (None, None);
         self.apply()
+    }
+
+    /// Makes the routes to the cluster's own nodes those that are wanted; none are where the pod network is
+    /// not encrypted. With `repair` the kernel is read: others may have removed some.
+    pub(crate) fn set_cluster(
+        &mut self,
+        wanted: Option<cluster::Wanted>,
+        repair: bool,
+    ) -> Result<(), TunnelError> {
+        let found = match self.cluster.take().filter(|_| !repair) {
+            Some(found) => found,
+            None => cluster::read(&mut self.netlink)?,
+        };
+        let wanted = match wanted {
+            None => ClusterRoutes::default(),
+            Some(cluster::Wanted { mode, network, nodes }) => {
+                let has = self.netlink.all_addresses()?;
+                let has: BTreeSet<_> = has.into_iter().map(|it| it.address.addr()).collect();
+                let sources: Vec<_> =
+                    network.addresses.iter().copied().filter(|it| has.contains(it)).collect();
+                let way = Way { link: Some(self.link), sources: &sources, nodes: Some(&nodes) };
+                cluster::wanted(mode, &network, &way)
+            }
+        };
+        cluster::make(&mut self.netlink, &cluster::plan(&found, &wanted, true))?;
+        self.cluster = Some(wanted);
+        Ok(())
     }
 
     fn apply(&mut self) -> Result<(), TunnelError> {
@@ -229,28 +300,36 @@ impl Tunnel {
         } else {
             self.wanted.clone()
         };
+        let is_usual = |peer: &Peer| matches!(peer.routing, Routing::Main | Routing::Cluster);
+        if !effective.values().all(is_usual) {
+            self.loosen();
+        }
+        let needs_foreign = !self.forwarded.is_empty()
+            || effective.values().any(|peer| peer.routing == Routing::Yielding);
+        let mut foreign = Vec::new();
+        if self.routed.is_none() || needs_foreign {
+            let (ours, others) = routes::read(&mut self.netlink, self.link)?;
+            (self.routed, foreign) = (Some(ours), others);
+        }
+        let Wanted { routed, guarded: wanted_guards, unrouted, kept, lost } =
+            routes::wanted(self.link, &effective, &self.narrow, &self.forwarded, &foreign);
         // No packet for a new network leaves in clear text, whatever fails after this.
-        let (routed, unrouted) = routes::wanted(&effective, &self.narrow);
         let guarded = match self.guarded.take() {
             Some(is) => is,
             None => routes::guarded(&mut self.netlink)?,
         };
-        let new = routed.keys().filter(|network| !guarded.contains(network));
+        let new = wanted_guards.difference(&guarded);
         routes::guard(&mut self.netlink, new)?;
         let delta = delta(&self.applied, &effective);
         if !delta.is_empty() {
             self.device.apply(&delta)?;
             self.applied = effective;
         }
-        let is = match self.routed.take() {
-            Some(is) => is,
-            None => routes::read(&mut self.netlink, self.link)?,
-        };
-        routes::apply(&mut self.netlink, self.link, &is, &routed)?;
-        let gone = guarded.iter().filter(|network| !routed.contains_key(network));
-        routes::unguard(&mut self.netlink, gone)?;
-        self.guarded = Some(routed.keys().copied().collect());
-        (self.routed, self.unrouted) = (Some(routed), unrouted);
+        let is = self.routed.take().unwrap_or_default();
+        routes::apply(&mut self.netlink, &is, &routed)?;
+        routes::unguard(&mut self.netlink, guarded.difference(&wanted_guards))?;
+        (self.guarded, self.routed) = (Some(wanted_guards), Some(routed));
+        (self.unrouted, self.kept, self.lost) = (unrouted, kept, lost);
         Ok(())
     }
 
@@ -279,6 +358,8 @@ impl Tunnel {
             mtu: self.mtu,
             peers: self.device.status()?,
             unrouted: self.unrouted.clone(),
+            kept: self.kept.clone(),
+            lost: self.lost.clone(),
         })
     }
 
@@ -288,6 +369,9 @@ impl Tunnel {
         drop(self.device);
         let guarded = routes::guarded(&mut self.netlink)?;
         routes::unguard(&mut self.netlink, guarded.iter())?;
+        let left = cluster::read(&mut self.netlink)?;
+        let changes = cluster::plan(&left, &ClusterRoutes::default(), true);
+        cluster::make(&mut self.netlink, &changes)?;
         match self.netlink.apply(&[Change::Delete(link)]) {
             Err(error) if !error.not_found() => Err(error.into()),
             _ => Ok(()),

@@ -15,15 +15,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gotatun::device::configure::{DeviceWrite, PeerMut};
 use gotatun::device::{Device, DeviceBuilder, Error, Peer as DevicePeer};
-use gotatun::udp::socket::{UdpSocket, UdpSocketFactory};
-use gotatun::udp::{UdpTransportFactory, UdpTransportFactoryParams};
 use gotatun::x25519;
 use ipnet::IpNet;
 use ipnetwork::IpNetwork;
 use kernel::netns::Namespace;
 use kernel::tun::Tun;
-use stallproof::{Deadline, Tasks};
+use stallproof::Tasks;
 use tokio::runtime::{Builder, Runtime};
 use tracing::subscriber::NoSubscriber;
 use tracing::warn;
@@ -31,8 +30,9 @@ use tracing::warn;
 use crate::device::DeviceError;
 use crate::key::{PrivateKey, PublicKey};
 use crate::peer::{Change, Delta, Peer, PeerStatus, Peers};
-use crate::tun_queue::TunQueue;
+use crate::tun_queue::{self, TunReader, TunWriter};
 use crate::uapi::{self, UapiSocket};
+use crate::udp::Sockets;
 
 /// A change is a few map operations under a lock that packets hold for microseconds.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
@@ -41,38 +41,11 @@ const THREADS: usize = 4;
 /// `gotatun` reads packets into buffers of 4,096 bytes, of which WireGuard takes up to 80.
 pub(crate) const LARGEST_MTU: u32 = 4_000;
 
-pub(crate) type UserspaceDevice = Device<(Sockets, TunQueue, TunQueue)>;
+/// How many peers change before packets have their turn: for each `gotatun` looks at the networks of all.
+const CHANGES_AT_ONCE: usize = 16;
 
-/// How long a port is waited for that the device's own last socket still has: its tasks are told to end,
-/// and are not waited for.
-const PORT_FREE_WITHIN: Duration = Duration::from_secs(8);
-const PORT_RETRY: Duration = Duration::from_millis(2);
-
-/// The device's UDP sockets.
-#[derive(Debug, Default)]
-pub(crate) struct Sockets(UdpSocketFactory);
-
-impl UdpTransportFactory for Sockets {
-    type Send = UdpSocket;
-    type Recv = UdpSocket;
-
-    async fn bind(
-        &mut self,
-        params: &UdpTransportFactoryParams,
-    ) -> io::Result<(UdpSocket, UdpSocket)> {
-        let deadline = Deadline::after(PORT_FREE_WITHIN);
-        loop {
-            match self.0.bind(params).await {
-                Err(error)
-                    if error.kind() == io::ErrorKind::AddrInUse && !deadline.has_passed() =>
-                {
-                    tokio::time::sleep(PORT_RETRY).await;
-                }
-                bound => return bound,
-            }
-        }
-    }
-}
+type Transports = (Sockets, TunWriter, TunReader);
+pub(crate) type UserspaceDevice = Device<Transports>;
 
 pub(crate) struct Userspace {
     /// Taken when it is dropped.
@@ -105,10 +78,10 @@ impl Userspace {
         let tasks = Tasks::new("wireguard");
         let secret = key.secret().clone();
         let building = async move {
-            let tun = TunQueue::new(tun, mtu).map_err(Error::IoError)?;
+            let (writer, reader) = tun_queue::ends(tun, mtu).map_err(Error::IoError)?;
             let device = DeviceBuilder::new()
                 .with_udp(Sockets::default())
-                .with_ip(tun)
+                .with_ip_pair(writer, reader)
                 .with_private_key(secret)
                 .with_listen_port(port)
                 .build()
@@ -143,45 +116,24 @@ impl Userspace {
         Ok(())
     }
 
+    /// Makes the changes in their order. Packets wait while a peer's networks change, and have their turn
+    /// after every [`CHANGES_AT_ONCE`].
     pub(crate) fn apply(&mut self, delta: &Delta) -> Result<(), DeviceError> {
-        let device = &self.device;
-        self.call(device.write(async |device| {
-            for key in &delta.removed {
-                device.remove_peer(&public(*key)).await;
-            }
-            for (key, kept) in &delta.released {
-                device
-                    .modify_peer(&public(*key), |peer| {
-                        peer.clear_allowed_ips();
-                        peer.add_allowed_ips(kept.iter().map(network));
-                    })
-                    .await;
-            }
-            for (key, peer) in &delta.added {
-                device.add_peer(device_peer(*key, peer));
-            }
-            for (key, change) in &delta.changed {
-                let Change { allowed_ips, endpoint, keepalive, preshared_key } = change;
-                device
-                    .modify_peer(&public(*key), |peer| {
-                        if let Some(ips) = allowed_ips {
-                            peer.clear_allowed_ips();
-                            peer.add_allowed_ips(ips.iter().map(network));
-                        }
-                        if endpoint.is_some() {
-                            peer.set_endpoint(*endpoint);
-                        }
-                        if let Some(seconds) = keepalive {
-                            peer.set_keepalive(*seconds);
-                        }
-                        if let Some(key) = preshared_key {
-                            peer.set_preshared_key(key.as_ref().map(|key| key.0));
-                        }
-                    })
-                    .await;
-            }
-        }))?
-        .map_err(DeviceError::Userspace)
+        let removed = delta.removed.iter().map(|key| Step::Remove(*key));
+        let released = delta.released.iter().map(|(key, kept)| Step::Release(*key, kept));
+        let added = delta.added.iter().map(|(key, peer)| Step::Add(*key, peer));
+        let changed = delta.changed.iter().map(|(key, change)| Step::Change(*key, change));
+        let steps: Vec<_> = removed.chain(released).chain(added).chain(changed).collect();
+        for some in steps.chunks(CHANGES_AT_ONCE) {
+            let device = &self.device;
+            let made = self.call(device.write(async |device| {
+                for step in some {
+                    step.make(device).await;
+                }
+            }));
+            made?.map_err(DeviceError::Userspace)?;
+        }
+        Ok(())
     }
 
     pub(crate) fn set_key(&mut self, key: &PrivateKey, peers: &Peers) -> Result<(), DeviceError> {
@@ -217,6 +169,52 @@ impl Userspace {
         match &self.runtime {
             Some(runtime) => bounded(runtime, work),
             None => Err(DeviceError::TooLate(Duration::ZERO)),
+        }
+    }
+}
+
+/// One part of a [`Delta`].
+enum Step<'d> {
+    Remove(PublicKey),
+    Release(PublicKey, &'d [IpNet]),
+    Add(PublicKey, &'d Peer),
+    Change(PublicKey, &'d Change),
+}
+
+impl Step<'_> {
+    async fn make(&self, device: &mut DeviceWrite<'_, Transports>) {
+        match self {
+            Self::Remove(key) => {
+                device.remove_peer(&public(*key)).await;
+            }
+            Self::Release(key, kept) => {
+                let release = |peer: &mut PeerMut| {
+                    peer.clear_allowed_ips();
+                    peer.add_allowed_ips(kept.iter().map(network));
+                };
+                device.modify_peer(&public(*key), release).await;
+            }
+            Self::Add(key, peer) => {
+                device.add_peer(device_peer(*key, peer));
+            }
+            Self::Change(key, Change { allowed_ips, endpoint, keepalive, preshared_key }) => {
+                let change = |peer: &mut PeerMut| {
+                    if let Some(ips) = allowed_ips {
+                        peer.clear_allowed_ips();
+                        peer.add_allowed_ips(ips.iter().map(network));
+                    }
+                    if endpoint.is_some() {
+                        peer.set_endpoint(*endpoint);
+                    }
+                    if let Some(seconds) = keepalive {
+                        peer.set_keepalive(*seconds);
+                    }
+                    if let Some(key) = preshared_key {
+                        peer.set_preshared_key(key.as_ref().map(|key| key.0));
+                    }
+                };
+                device.modify_peer(&public(*key), change).await;
+            }
         }
     }
 }

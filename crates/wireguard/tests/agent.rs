@@ -61,6 +61,8 @@ impl Node {
             },
             key_lifetime: None,
             announce: Duration::from_secs(5),
+            mesh: true,
+            cluster: None,
         };
         let ledger = Ledger::default();
         agent::start(config, Arc::clone(&namespace), objects.clone(), &ledger, &tasks);
@@ -92,7 +94,7 @@ impl Node {
             endpoint: Some(WireguardEndpoint { dns_or_ip: host, port: PORT }),
             persistent_keepalive: 0,
             public_key: key,
-            next_public_key: None,
+            ..WireguardPeerSpec::default()
         };
         let peer = WireguardPeer::new(other.name, spec);
         self.objects.apply(&peer, Expected::Any, soon()).await.unwrap();

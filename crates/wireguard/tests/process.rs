@@ -12,7 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kernel::netns::Namespace;
-use objects::kinds::{WireguardEndpoint, WireguardHost, WireguardPeer, WireguardPeerSpec};
+use objects::kinds::{
+    WireguardEndpoint, WireguardHost, WireguardPeer, WireguardPeerSpec, WireguardWithin,
+};
 use objects::{Expected, Objects};
 use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{Host, Sandbox};
@@ -44,6 +46,8 @@ fn be_an_agent_if_asked() {
             },
             key_lifetime: None,
             announce: PATIENCE,
+            mesh: true,
+            cluster: None,
         };
         let namespace = Arc::new(Namespace::current().unwrap());
         agent::start(config, namespace, objects, &Ledger::default(), &tasks);
@@ -101,22 +105,40 @@ impl Node {
 
     /// Makes other nodes its peers, each with these networks. Its agent must not run.
     fn knows(&self, others: &[(&Self, &str)]) {
+        let spec = |(other, network): &(&Self, &str)| {
+            let at = other.outside.to_string();
+            (other.name, other.peer(&at, &network.split(',').collect::<Vec<_>>(), None))
+        };
+        self.has(others.iter().map(spec).collect());
+    }
+
+    /// This node as a peer that is reached at an address.
+    fn peer(
+        &self,
+        at: &str,
+        networks: &[&str],
+        within: Option<WireguardWithin>,
+    ) -> WireguardPeerSpec {
+        let host = WireguardHost { ip: Some(at.to_owned()), dns: None };
+        WireguardPeerSpec {
+            allowed_ips: networks.iter().map(|it| (*it).to_owned()).collect(),
+            endpoint: Some(WireguardEndpoint { dns_or_ip: host, port: PORT }),
+            persistent_keepalive: 0,
+            public_key: self.key.public().to_string(),
+            within,
+            ..WireguardPeerSpec::default()
+        }
+    }
+
+    /// Gives it objects. Its agent must not run.
+    fn has(&self, peers: Vec<(&str, WireguardPeerSpec)>) {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
             let tasks = Tasks::new("store");
             let store = self.dir.path().join(self.name).join("store");
             let objects = Objects::embedded(&store, &tasks).unwrap();
-            for (other, network) in others {
-                let host = WireguardHost { ip: Some(other.outside.to_string()), dns: None };
-                let spec = WireguardPeerSpec {
-                    allowed_ips: vec![(*network).to_owned()],
-                    endpoint: Some(WireguardEndpoint { dns_or_ip: host, port: PORT }),
-                    persistent_keepalive: 0,
-                    public_key: other.key.public().to_string(),
-                    next_public_key: None,
-                };
-                let (peer, soon) =
-                    (WireguardPeer::new(other.name, spec), Deadline::after(PATIENCE));
+            for (name, spec) in peers {
+                let (peer, soon) = (WireguardPeer::new(name, spec), Deadline::after(PATIENCE));
                 objects.apply(&peer, Expected::Any, soon).await.unwrap();
             }
             drop(objects);
@@ -314,4 +336,186 @@ fn a_gateway_that_is_frozen_is_passed_over_within_seconds() {
         back > Duration::from_secs(5),
         "it is taken back before it has proved itself: {back:?}"
     );
+}
+
+/// Three clusters: one of three nodes, of which two are gateways, and two of one node each.
+struct Clusters {
+    gateways: [Node; 2],
+    node: Node,
+    others: [Node; 2],
+}
+
+/// The nodes of the first cluster share a network, and have routes to each other's pods as a pod network
+/// makes them. The third one has no tunnel to another cluster. Reverse path filtering is strict.
+fn with_gateways(sandbox: &Sandbox, router: &Host) -> Clusters {
+    let node = |(i, name)| Node::new(sandbox, router, i, name);
+    let gateways = [(0, "g1"), (1, "g2")].map(node);
+    let [b, c] = [(3, "b"), (4, "c")].map(node);
+    let n = node((2, "n"));
+    let [g1, g2] = &gateways;
+    let switch = sandbox.host("s");
+    run(switch.command("ip").args(["link", "add", "lan", "up", "type", "bridge"]));
+    for (node, at) in [(g1, 1), (g2, 2), (&n, 3)] {
+        let (here, there) = (format!("192.168.1.{at}/24"), format!("198.18.0.{at}/32"));
+        sandbox.link((&node.host, &here), (&switch, &there));
+        run(switch.command("ip").args(["link", "set", "dev", node.name, "master", "lan"]));
+    }
+    let pods = [
+        (g1, "10.1.1.1", &[("10.1.3.0/24", "192.168.1.3"), ("10.1.2.0/24", "192.168.1.2")][..]),
+        (g2, "10.1.2.1", &[("10.1.3.0/24", "192.168.1.3"), ("10.1.1.0/24", "192.168.1.1")]),
+        (&n, "10.1.3.1", &[("10.1.1.0/24", "192.168.1.1"), ("10.1.2.0/24", "192.168.1.2")]),
+        (&b, "10.2.1.1", &[]),
+        (&c, "10.3.1.1", &[]),
+    ];
+    for (node, pod, routes) in pods {
+        node.has_address(&format!("{pod}/32"));
+        let strict = ["net.ipv4.ip_forward=1", "net.ipv4.conf.all.rp_filter=1"];
+        run(node.host.command("sysctl").args(["-q", "-w"]).args(strict));
+        for (to, via) in routes {
+            run(node.host.command("ip").args(["route", "add", to, "via", via]));
+        }
+    }
+    let within = |gateway, networks: &[&str]| {
+        let networks = networks.iter().map(|it| (*it).to_owned()).collect();
+        Some(WireguardWithin { gateway, networks })
+    };
+    let out = |node: &Node, networks: &[&str]| node.peer(&node.outside.to_string(), networks, None);
+    let own = || {
+        vec![
+            ("m--a--g1", g1.peer("192.168.1.1", &[], within(true, &["10.1.1.0/24"]))),
+            ("m--a--g2", g2.peer("192.168.1.2", &[], within(true, &["10.1.2.0/24"]))),
+            ("m--a--n", n.peer("192.168.1.3", &[], within(false, &["10.1.3.0/24"]))),
+        ]
+    };
+    let as_b = || ("m--b--b", out(&b, &["10.2.1.0/24", "10.2.0.0/16"]));
+    let as_c = || ("m--c--c", out(&c, &["10.3.1.0/24", "10.3.0.0/16"]));
+    for node in [g1, g2, &n] {
+        node.has(own().into_iter().chain([as_b(), as_c()]).collect());
+    }
+    let of_a = || {
+        let one = out(g1, &["10.1.1.0/24", "10.1.0.0/16"]);
+        vec![("m--a--g1", one), ("m--a--g2", out(g2, &["10.1.2.0/24", "10.1.0.0/16"]))]
+    };
+    b.has(of_a().into_iter().chain([as_c()]).collect());
+    c.has(of_a().into_iter().chain([as_b()]).collect());
+    Clusters { gateways, node: n, others: [b, c] }
+}
+
+/// Says back datagrams at the address of a node's pod.
+fn echoes(node: &Node, at: &str) {
+    let socket = node.udp(at);
+    socket.set_read_timeout(None).unwrap();
+    thread::spawn(move || {
+        let mut said = [0; 100];
+        while let Ok((length, from)) = socket.recv_from(&mut said) {
+            let _ = socket.send_to(&said[..length], from);
+        }
+    });
+}
+
+/// How long it takes until a datagram comes back five times in a row, all sent after this was called.
+fn until_answered(socket: &UdpSocket, to: &str) -> Duration {
+    let (began, mut number, mut in_a_row, mut first) = (Instant::now(), 0u64, 0, Duration::ZERO);
+    eventually(to, || {
+        number += 1;
+        let _ = socket.send_to(&number.to_ne_bytes(), to);
+        // Late answers to what was sent before are passed over.
+        let (mut said, mut is_answer) = ([0; 8], false);
+        while !is_answer && socket.recv_from(&mut said).is_ok() {
+            is_answer = said == number.to_ne_bytes();
+        }
+        if is_answer && in_a_row == 0 {
+            first = began.elapsed();
+        }
+        in_a_row = if is_answer { in_a_row + 1 } else { 0 };
+        (in_a_row == 5).then_some(())
+    });
+    first
+}
+
+#[test]
+fn nodes_send_through_their_clusters_gateways_and_pass_over_one_that_is_cut_off_or_frozen() {
+    be_an_agent_if_asked();
+    testkit::requires!(netns, tun, nft);
+    let test =
+        "nodes_send_through_their_clusters_gateways_and_pass_over_one_that_is_cut_off_or_frozen";
+    let sandbox = Sandbox::new();
+    let router = watching_router(&sandbox);
+    let Clusters { mut gateways, mut node, mut others } = with_gateways(&sandbox, &router);
+    for one in gateways.iter_mut().chain([&mut node]).chain(&mut others) {
+        one.start(test);
+    }
+    for (node, at) in [
+        (&node, "10.1.3.1:7"),
+        (&gateways[1], "10.1.2.1:7"),
+        (&others[0], "10.2.1.1:7"),
+        (&others[1], "10.3.1.1:7"),
+    ] {
+        echoes(node, at);
+    }
+    let way = |of: &Node, to: &str| run(of.host.command("ip").args(["route", "show", to]));
+    let leads = |of: &Node, to: &str, how: &str| {
+        eventually(&format!("{to} of {} leads {how}", of.name), || {
+            way(of, to).lines().next()?.contains(how).then_some(())
+        });
+    };
+    let (from_n, from_c) = (node.udp("10.1.3.1:0"), others[1].udp("10.3.1.1:0"));
+    for socket in [&from_n, &from_c] {
+        socket.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+    }
+    for to in ["10.2.1.1:7", "10.3.1.1:7"] {
+        until_answered(&from_n, to);
+    }
+    // To a node without a tunnel, to a gateway's own pod, and between the two others.
+    for to in ["10.1.3.1:7", "10.1.2.1:7", "10.2.1.1:7"] {
+        until_answered(&from_c, to);
+    }
+    leads(&node, "10.2.0.0/16", "via 192.168.1.1");
+    let clear = clear_packets(&router);
+
+    // The first gateway is cut off from other clusters, not from its own nodes: it sends on.
+    let outside = gateways[0].outside;
+    let cut = format!(
+        "add table ip cut; add chain ip cut drops {{ type filter hook forward priority 0; }}; \
+         add rule ip cut drops ip daddr {outside} drop; add rule ip cut drops ip saddr {outside} drop"
+    );
+    run(router.command("nft").arg(cut));
+    let cut_off = until_answered(&from_n, "10.2.1.1:7");
+    leads(&gateways[0], "10.2.0.0/16", "via 192.168.1.2");
+    assert!(way(&node, "10.2.0.0/16").contains("via 192.168.1.1"), "the node knows nothing of it");
+    until_answered(&from_c, "10.1.3.1:7");
+    run(router.command("nft").args(["delete", "table", "ip", "cut"]));
+    leads(&gateways[0], "10.2.0.0/16", "dev fl");
+    leads(&others[0], "10.1.0.0/16", "dev fl");
+    until_answered(&from_n, "10.2.1.1:7");
+
+    // It is frozen: its node is as ready as before.
+    gateways[0].signal("-STOP");
+    let frozen = until_answered(&from_n, "10.2.1.1:7");
+    leads(&node, "10.2.0.0/16", "via 192.168.1.2");
+    let other_way = until_answered(&from_c, "10.1.3.1:7");
+    println!(
+        "cut off {:.1} s, frozen {:.1} s, then from elsewhere {:.1} s",
+        cut_off.as_secs_f64(),
+        frozen.as_secs_f64(),
+        other_way.as_secs_f64()
+    );
+    for took in [cut_off, frozen] {
+        assert!(took > Duration::from_millis(500), "nothing was in its way: {took:?}");
+        assert!(took < Duration::from_secs(30), "{took:?}");
+    }
+    gateways[0].signal("-CONT");
+    leads(&node, "10.2.0.0/16", "via 192.168.1.1");
+    until_answered(&from_n, "10.2.1.1:7");
+    assert_eq!(clear_packets(&router), clear, "packets left in clear text");
+    // Both gateways are gone: packets are refused.
+    for gateway in &mut gateways {
+        gateway.kill();
+    }
+    node.kill();
+    for to in ["192.168.1.1", "192.168.1.2"] {
+        run(node.host.command("ip").args(["route", "flush", "proto", "118", "via", to]));
+    }
+    let refused = from_n.send_to(b"secret", "10.2.1.1:7").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::HostUnreachable, "{refused}");
 }

@@ -98,6 +98,19 @@ fn round_trip(stream: &mut TcpStream, number: u64) {
     assert_eq!(u64::from_ne_bytes(back), number);
 }
 
+/// Much at once, in packets of full size, comes back as it was.
+fn much_goes_both_ways(mut stream: TcpStream) {
+    let much: Vec<u8> =
+        (0..2u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut reader = stream.try_clone().unwrap();
+    let (sent, length) = (much.clone(), much.len());
+    let writing = thread::spawn(move || stream.write_all(&sent).unwrap());
+    let mut heard = vec![0; length];
+    reader.read_exact(&mut heard).unwrap();
+    writing.join().unwrap();
+    assert!(heard == much);
+}
+
 /// Says back what one connection after the other says.
 struct Echo {
     at: SocketAddr,
@@ -350,6 +363,21 @@ fn peers_are_reached_by_ipv6() {
     b.reaches(&a);
     let at = a.tunnel.status().unwrap().peers[&b.key()].endpoint;
     assert_eq!(at, Some("[2001:db8::2]:51820".parse().unwrap()));
+
+    // Inside of the tunnel, too.
+    let [at_a, at_b] = ["fd00::a", "fd00::b"].map(|it| it.parse::<IpAddr>().unwrap());
+    for (machine, own) in [(&a, at_a), (&b, at_b)] {
+        let own = format!("{own}/128");
+        let args = ["address", "add", &own, "dev", &machine.name, "nodad"];
+        run(machine.host.command("ip").args(args));
+    }
+    for (i, (key, mut peer, ip)) in
+        [(b.key(), b.as_peer(), at_b), (a.key(), a.as_peer(), at_a)].into_iter().enumerate()
+    {
+        peer.allowed_ips.push(ip.into());
+        [&mut a, &mut b][i].tunnel.set_peers(peers([(key, peer)])).unwrap();
+    }
+    much_goes_both_ways(a.connect(Echo::start(&b.namespace, at_b).at));
 }
 
 #[test]
@@ -575,13 +603,5 @@ fn debians_wireguard_go_is_a_peer_like_any_other() {
     back.set_read_timeout(Some(PATIENCE)).unwrap();
     round_trip(&mut back, 2);
 
-    // Much at once, with packets of full size.
-    let much = vec![7u8; 2 << 20];
-    let mut reader = stream.try_clone().unwrap();
-    let (sent, length) = (much.clone(), much.len());
-    let writing = thread::spawn(move || stream.write_all(&sent).unwrap());
-    let mut heard = vec![0; length];
-    reader.read_exact(&mut heard).unwrap();
-    writing.join().unwrap();
-    assert!(heard == much);
+    much_goes_both_ways(stream);
 }

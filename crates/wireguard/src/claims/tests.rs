@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use objects::kinds::{WireguardHost, WireguardPeerSpec};
+use objects::kinds::{WireguardHost, WireguardPeerSpec, WireguardWithin};
 
 use super::*;
 
@@ -9,7 +9,13 @@ fn wanted<'p>(
     names: &Found,
     own: PublicKey,
 ) -> Peers {
-    claims(objects, names, own, &BTreeSet::new()).peers
+    claims(objects, names, own, &Verdicts::default(), Moving::default()).peers
+}
+
+fn claimed(objects: &[WireguardPeer], own: PublicKey, down: &[u8]) -> Claims {
+    let down = down.iter().copied().map(key).collect();
+    let verdicts = Verdicts { down, ..Verdicts::default() };
+    claims(objects, &Found::new(), own, &verdicts, Moving::default())
 }
 
 fn key(byte: u8) -> PublicKey {
@@ -23,6 +29,7 @@ fn object(name: &str, of: u8, networks: &[&str], next: Option<u8>) -> WireguardP
         persistent_keepalive: 25,
         public_key: key(of).to_string(),
         next_public_key: next.map(|next| key(next).to_string()),
+        ..WireguardPeerSpec::default()
     };
     WireguardPeer::new(name, spec)
 }
@@ -103,8 +110,7 @@ fn a_shared_network_is_the_first_s_that_answers() {
     for (down, owner) in
         [(vec![], 1), (vec![1], 2), (vec![1, 2], 3), (vec![2], 1), (vec![1, 2, 3], 1), (vec![4], 1)]
     {
-        let down = down.into_iter().map(key).collect();
-        let claims = claims(&objects, &Found::new(), key(9), &down);
+        let claims = claimed(&objects, key(9), &down);
         let has = |of: &Peer| of.allowed_ips.contains(&network);
         let owners: Vec<_> = claims.peers.iter().filter(|(_, of)| has(of)).collect();
         assert_eq!((owners.len(), *owners[0].0), (1, key(owner)), "{down:?}");
@@ -113,4 +119,70 @@ fn a_shared_network_is_the_first_s_that_answers() {
         let sharing: Vec<_> = claims.sharing.into_iter().collect();
         assert_eq!(sharing, [1, 2, 3].map(|of| (key(of), of == owner)), "{down:?}");
     }
+}
+
+/// Nodes of this cluster, of which the first two are gateways, and two nodes of another.
+fn with_gateways() -> Vec<WireguardPeer> {
+    let within = |name: &str, of: u8, gateway: bool| {
+        let mut object = object(name, of, &[], None);
+        let networks = vec![format!("10.1.{of}.0/24")];
+        object.spec.within = Some(WireguardWithin { gateway, networks });
+        object
+    };
+    vec![
+        within("m--a--g1", 1, true),
+        within("m--a--g2", 2, true),
+        within("m--a--n3", 3, false),
+        within("m--a--n4", 4, false),
+        object("m--b--r1", 11, &["10.2.1.0/24", "10.2.0.0/16"], None),
+        object("m--b--r2", 12, &["10.2.2.0/24", "10.2.0.0/16"], None),
+    ]
+}
+
+#[test]
+fn a_node_that_is_no_gateway_has_its_gateways_as_peers_and_sends_to_the_first_that_answers() {
+    let objects = with_gateways();
+    for (down, gateway) in [(vec![], 1), (vec![1], 2), (vec![2], 1), (vec![1, 2], 1), (vec![11], 1)]
+    {
+        let claims = claimed(&objects, key(3), &down);
+        assert_eq!(claims.peers.keys().copied().collect::<Vec<_>>(), [key(1), key(2)], "{down:?}");
+        assert!(claims.peers.values().all(|peer| peer.allowed_ips.is_empty()), "probes alone");
+        let expected = ["10.2.0.0/16", "10.2.1.0/24", "10.2.2.0/24"];
+        assert!(claims.forwarded.keys().map(ToString::to_string).eq(expected), "{down:?}");
+        let to: IpNet = format!("10.1.{gateway}.0/24").parse().unwrap();
+        assert!(claims.forwarded.values().all(|it| it.networks == [to]), "{down:?}");
+        let sharing: Vec<_> = claims.sharing.iter().map(|(of, carries)| (*of, *carries)).collect();
+        assert_eq!(sharing, [1, 2].map(|of| (key(of), of == gateway)), "{down:?}");
+    }
+}
+
+#[test]
+fn a_gateway_has_all_as_peers_and_sends_on_to_later_ones_what_it_does_not_reach() {
+    let objects = with_gateways();
+    let forwarded = |own: u8, down: &[u8]| {
+        let claims = claimed(&objects, key(own), down);
+        assert_eq!(claims.peers.len(), 5, "its nodes, too: they probe it");
+        assert_eq!(claims.gateway, None);
+        let to = |it: &Gateway| it.name.clone();
+        claims.forwarded.iter().map(|(net, it)| (net.to_string(), to(it))).collect::<Vec<_>>()
+    };
+    let on = |networks: &[&str]| -> Vec<_> {
+        networks.iter().map(|it| ((*it).to_owned(), "m--a--g2".to_owned())).collect()
+    };
+    assert_eq!(forwarded(1, &[]), []);
+    assert_eq!(forwarded(1, &[11]), on(&["10.2.1.0/24"]), "another may reach it");
+    assert_eq!(forwarded(1, &[11, 12]), on(&["10.2.0.0/16", "10.2.1.0/24", "10.2.2.0/24"]));
+    assert_eq!(forwarded(1, &[11, 12, 2]), [], "nobody is left");
+    assert_eq!(forwarded(2, &[11, 12]), [], "never back to one before it");
+}
+
+#[test]
+fn gateways_of_one_mesh_say_nothing_of_another() {
+    let mut objects = with_gateways();
+    for object in &mut objects[..4] {
+        object.metadata.labels = Some([(MESH.to_owned(), "other".to_owned())].into());
+    }
+    let claims = claimed(&objects, key(3), &[]);
+    assert!(claims.forwarded.is_empty());
+    assert!(claims.peers[&key(11)].allowed_ips.contains(&"10.2.0.0/16".parse().unwrap()));
 }

@@ -35,6 +35,22 @@ fn a_way_goes_down_after_three_misses_and_comes_back_after_ten_answers() {
 }
 
 #[test]
+fn what_was_lost_while_a_way_was_down_is_no_loss_of_it_now() {
+    let (mut path, _) = path();
+    path.answered(SOON);
+    for _ in 0..20 {
+        path.missed();
+    }
+    assert_eq!(path.status().loss, Some(95));
+    for _ in 0..UP_AFTER {
+        path.answered(SOON);
+    }
+    assert_eq!((path.is_down(), path.status().loss), (false, Some(0)));
+    path.missed();
+    assert_eq!(path.status().loss, Some(50), "what is lost since is");
+}
+
+#[test]
 fn a_peer_that_comes_later_is_up_with_its_first_answer() {
     let (mut path, _) = path();
     for _ in 0..DOWN_AFTER {

@@ -20,6 +20,7 @@ fn any_peer() -> impl Strategy<Value = Peer> {
             keepalive,
             preshared_key,
             successor_of: None,
+            routing: Routing::default(),
         },
     )
 }

@@ -27,6 +27,8 @@ fn status(down: &[u8], bytes: u64) -> WireguardNodeStatus {
         mtu: 1420,
         peers: (0..100).map(|of| (key(of), heard.clone())).collect(),
         unrouted: std::collections::BTreeSet::new(),
+        kept: std::collections::BTreeSet::new(),
+        lost: std::collections::BTreeSet::new(),
     };
     let paths = (0..100).map(|of| (key(of), path(of))).collect();
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(86_400);
