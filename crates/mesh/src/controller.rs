@@ -35,6 +35,7 @@
 //! (annotation [`FORGET`]). So neither a restart nor a new leader forgets a cluster.
 
 mod cluster_access;
+mod moves;
 mod observed_clusters;
 mod observed_services;
 mod observer;

@@ -1,9 +1,11 @@
 //! Decides about the peers of one cluster's nodes in another cluster: their names, and what must be
 //! written.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kube::ResourceExt;
+use objects::kinds::{WireguardRouting, WireguardWithin};
 use serde_json::{Value, json};
 
 use crate::context::MeshContext;
@@ -38,6 +40,10 @@ pub(crate) struct ClusterPair<'a> {
     pub(crate) context: &'a MeshContext,
     pub(crate) source: &'a str,
     pub(crate) cluster: &'a SourceCluster,
+    /// The nodes that are peers in the target.
+    pub(crate) nodes: &'a BTreeMap<Arc<str>, PeeredNode>,
+    /// When packets are sent to them.
+    pub(crate) routing: WireguardRouting,
     /// The peers of the target.
     pub(crate) peers: &'a TargetPeers,
     pub(crate) name_owner: &'a dyn Fn(&PeeredNode) -> NameOwner<'a>,
@@ -93,6 +99,8 @@ impl ClusterPair<'_> {
             keepalive: context.keepalive,
             key: &node.key,
             next_key: node.next_key.as_ref(),
+            within: node.within.as_ref(),
+            routing: self.routing,
         };
         let mut conflict = None;
         if let Some(holder) = peers.foreign_with_key(&node.key) {
@@ -145,6 +153,8 @@ struct WantedPeer<'a> {
     keepalive: u32,
     key: &'a str,
     next_key: Option<&'a String>,
+    within: Option<&'a WireguardWithin>,
+    routing: WireguardRouting,
 }
 
 impl WantedPeer<'_> {
@@ -159,6 +169,8 @@ impl WantedPeer<'_> {
             persistent_keepalive: self.keepalive,
             public_key: self.key.to_owned(),
             next_public_key: self.next_key.cloned(),
+            within: self.within.cloned(),
+            routing: self.routing,
         }
     }
 }
@@ -189,6 +201,16 @@ fn patch(
     }
     if peer.spec.next_public_key.as_ref() != wanted.next_key {
         fields.insert("nextPublicKey".to_owned(), json!(wanted.next_key));
+    }
+    if peer.spec.within.as_ref() != wanted.within {
+        // A merge patch keeps what it does not name.
+        let within =
+            wanted.within.map(|it| json!({"gateway": it.gateway, "networks": it.networks}));
+        fields.insert("within".to_owned(), json!(within));
+    }
+    if peer.spec.routing != wanted.routing {
+        let routing = (!wanted.routing.is_always()).then_some(wanted.routing);
+        fields.insert("routing".to_owned(), json!(routing));
     }
     if !peer.spec.allowed_ips.iter().eq(wanted.allowed_ips()) {
         let after: Vec<&String> = wanted.allowed_ips().collect();

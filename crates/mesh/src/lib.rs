@@ -12,8 +12,8 @@
 //!
 //! Invariants:
 //! 1. When a plan has been applied, the next plan is empty.
-//! 2. In every cluster, no address belongs to peers of two public keys: WireGuard would give the address
-//!    to the peer that was written last.
+//! 2. In every cluster, no address belongs to peers of two public keys, but for networks that gateways
+//!    share: WireGuard would give the address to the peer that was written last.
 //! 3. What is unknown is not gone: the peers of a cluster whose nodes are unknown are left alone.
 //! 4. Peers of others are never touched.
 
@@ -28,6 +28,7 @@ mod meshes;
 mod name;
 mod observation;
 mod overlap;
+mod pairs;
 mod peer;
 mod peer_crd;
 mod peer_index;

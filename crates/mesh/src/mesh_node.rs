@@ -70,7 +70,14 @@ pub(crate) struct MeshNode {
     /// Kilo's interface has an address; ours needs none.
     pub(crate) wireguard_ip: Option<IpAddr>,
     pub(crate) endpoint: Option<PeerEndpoint>,
+    /// Where the nodes of its own cluster reach it.
+    pub(crate) inner_endpoint: Option<PeerEndpoint>,
+    /// Whether somebody wants it to be a gateway rather than others.
+    pub(crate) is_preferred: bool,
 }
+
+/// The annotation of a node that is to be a gateway rather than others.
+pub(crate) const GATEWAY: &str = "fairlead.dev/mesh-gateway";
 
 impl MeshNode {
     /// Reads a node of a cluster with these networks and this default WireGuard port. The first problem
@@ -121,7 +128,18 @@ impl MeshNode {
         };
         let endpoint = declared(node, plane, port)
             .map_err(|malformed| skip(SkipReason::NodeEndpointInvalid, malformed))?;
-        Ok(Self { name, key: key.to_owned(), next_key, pod_networks, wireguard_ip, endpoint })
+        let inner = addresses(node, "InternalIP").min_by_key(IpAddr::is_ipv6);
+        let inner = inner.map(|ip| PeerEndpoint::ip(ip, port));
+        Ok(Self {
+            name,
+            key: key.to_owned(),
+            next_key,
+            pod_networks,
+            wireguard_ip,
+            inner_endpoint: inner.or_else(|| endpoint.clone()),
+            endpoint,
+            is_preferred: annotation(GATEWAY).is_some_and(|it| it == "true"),
+        })
     }
 }
 

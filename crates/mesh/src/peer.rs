@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use k8s_openapi::ClusterResourceScope;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use objects::kinds::DataPlane;
+use objects::kinds::{DataPlane, WireguardRouting, WireguardWithin};
 use serde::{Deserialize, Serialize};
 
 /// The labels that say which mesh a peer belongs to.
@@ -86,6 +86,12 @@ pub struct PeerSpec {
     /// The key that the node is about to use. Kilo has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_public_key: Option<String>,
+    /// Of a node of the same cluster, which has gateways. Kilo has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<WireguardWithin>,
+    /// When packets are sent to it. Kilo has none.
+    #[serde(default, skip_serializing_if = "WireguardRouting::is_always")]
+    pub routing: WireguardRouting,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use kube::ResourceExt;
+use objects::kinds::{WireguardRouting, WireguardWithin};
 
 use crate::peer::{DnsOrIp, Peer, PeerEndpoint, PeerSpec, label};
 
@@ -31,6 +32,7 @@ type Unpacked = (
     u32,
     String,
     Option<String>,
+    Option<(Option<WireguardWithin>, WireguardRouting)>,
 );
 
 impl PackedPeer {
@@ -40,8 +42,17 @@ impl PackedPeer {
         while labels.last().is_some_and(Option::is_none) {
             labels.pop();
         }
-        let PeerSpec { allowed_ips, endpoint, persistent_keepalive, public_key, next_public_key } =
-            &peer.spec;
+        let PeerSpec {
+            allowed_ips,
+            endpoint,
+            persistent_keepalive,
+            public_key,
+            next_public_key,
+            within,
+            routing,
+        } = &peer.spec;
+        // Few have either.
+        let rare = (within.is_some() || !routing.is_always()).then_some((within, routing));
         let endpoint = endpoint.as_ref().map(|it| (&it.dns_or_ip.dns, &it.dns_or_ip.ip, it.port));
         let version = &peer.metadata.resource_version;
         let text = serde_json::to_vec(&(
@@ -52,6 +63,7 @@ impl PackedPeer {
             persistent_keepalive,
             public_key,
             next_public_key,
+            rare,
         ));
         // Texts and numbers can always be written.
         Self(text.unwrap_or_default().into())
@@ -61,7 +73,8 @@ impl PackedPeer {
         let mut peer = Peer::default();
         peer.metadata.name = Some(name.to_owned());
         if let Ok(kept) = serde_json::from_slice::<Unpacked>(&self.0) {
-            let (version, labels, allowed_ips, endpoint, keepalive, key, next_key) = kept;
+            let (version, labels, allowed_ips, endpoint, keepalive, key, next_key, rare) = kept;
+            let (within, routing) = rare.unwrap_or_default();
             let labels = LABELS.into_iter().zip(labels);
             let labels = labels.filter_map(|(key, value)| Some((key.to_owned(), value?)));
             peer.metadata.labels = Some(labels.collect());
@@ -73,6 +86,8 @@ impl PackedPeer {
                 persistent_keepalive: keepalive,
                 public_key: key,
                 next_public_key: next_key,
+                within,
+                routing,
             };
         }
         peer

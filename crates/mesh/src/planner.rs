@@ -19,12 +19,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use objects::kinds::{ClusterMesh, ClusterMeshStatus};
+use objects::kinds::{ClusterMesh, ClusterMeshStatus, DataPlane};
 
 use crate::context::{EXTERNAL, MeshContext};
 use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::{Index, Observation, Observed, changes};
+use crate::pairs::Pairs;
 use crate::peer::Peer;
 use crate::peer_index::PeerIndex;
 use crate::plan::{Plan, TargetPlan};
@@ -56,7 +57,17 @@ pub struct Planner {
 impl Planner {
     /// Plans a mesh beside other meshes. Nothing has been observed of its clusters yet.
     pub fn new(mesh: &ClusterMesh, others: &[ClusterMesh]) -> Self {
-        Self::with_context(MeshContext::new(mesh, others))
+        Self::of_plane(mesh, others, mesh.spec.main_data_plane(), &Pairs::new())
+    }
+
+    /// Plans the peers of one data plane, where pairs of clusters may be moved from one to another.
+    pub(crate) fn of_plane(
+        mesh: &ClusterMesh,
+        others: &[ClusterMesh],
+        plane: DataPlane,
+        pairs: &Pairs,
+    ) -> Self {
+        Self::with_context(MeshContext::new(mesh, others, plane, pairs))
     }
 
     fn with_context(context: MeshContext) -> Self {
@@ -82,6 +93,7 @@ impl Planner {
                 next_key: None,
                 routes: peer.routes().iter().map(ToString::to_string).collect(),
                 endpoint: None,
+                within: None,
             };
             let node = (Arc::clone(&cluster), Arc::clone(&name));
             self.index(&node, &peered, &mut BTreeSet::new());
@@ -93,7 +105,18 @@ impl Planner {
     /// Takes over a change of the mesh or of another mesh. If it makes a difference to the plan, the
     /// planner starts again from what it has observed.
     pub fn set_mesh(&mut self, mesh: &ClusterMesh, others: &[ClusterMesh]) {
-        let context = MeshContext::new(mesh, others);
+        self.set_plane(mesh, others, mesh.spec.main_data_plane(), &Pairs::new());
+    }
+
+    /// As [`set_mesh`](Self::set_mesh), for the peers of one data plane.
+    pub(crate) fn set_plane(
+        &mut self,
+        mesh: &ClusterMesh,
+        others: &[ClusterMesh],
+        plane: DataPlane,
+        pairs: &Pairs,
+    ) {
+        let context = MeshContext::new(mesh, others, plane, pairs);
         if context == self.context {
             return;
         }
@@ -268,14 +291,20 @@ impl Planner {
         let appeared = before.is_some() != after.is_some();
         let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
         let mut touched: BTreeSet<NodeRef> = BTreeSet::new();
-        for (node, peered) in &before.peered {
-            if after.peered.get(node) != Some(peered) {
-                self.unindex(&(Arc::clone(name), Arc::clone(node)), peered, &mut touched);
+        for is_inside in [false, true] {
+            for (node, peered) in before.nodes(is_inside) {
+                if after.nodes(is_inside).get(node) != Some(peered) {
+                    self.unindex(&(Arc::clone(name), Arc::clone(node)), peered, &mut touched);
+                }
             }
         }
-        for (node, peered) in &after.peered {
-            if before.peered.get(node) != Some(peered) {
-                self.index(&(Arc::clone(name), Arc::clone(node)), peered, &mut touched);
+        // A node that is a peer inside and outside has the same key and names in both.
+        for is_inside in [false, true] {
+            for (node, peered) in after.nodes(is_inside) {
+                let node = (Arc::clone(name), Arc::clone(node));
+                if touched.contains(&node) || before.nodes(is_inside).get(&node.1) != Some(peered) {
+                    self.index(&node, peered, &mut touched);
+                }
             }
         }
         let targets: Vec<Arc<str>> = self.clusters.keys().cloned().collect();
@@ -313,7 +342,9 @@ impl Planner {
 
     /// Notes that decisions about the peers of these nodes in a target are to be made again.
     fn undecide(&mut self, target: &Arc<str>, nodes: impl IntoIterator<Item = NodeRef>) {
-        let mut nodes = nodes.into_iter().filter(|(source, _)| source != target).peekable();
+        let context = &self.context;
+        let is_peer = |(source, _): &NodeRef| context.routing(source, target).is_some();
+        let mut nodes = nodes.into_iter().filter(is_peer).peekable();
         let known = self.clusters.get(target).is_some_and(|cluster| cluster.peers.is_some());
         if known && nodes.peek().is_some() {
             self.undecided.entry(Arc::clone(target)).or_default().extend(nodes);
@@ -323,7 +354,8 @@ impl Planner {
     fn undecide_all_in(&mut self, target: &Arc<str>) {
         let sources = self.clusters.iter().filter_map(|(name, c)| Some((name, c.source.as_ref()?)));
         let nodes = sources.flat_map(|(name, source)| {
-            source.peered.keys().map(|node| (Arc::clone(name), Arc::clone(node)))
+            let nodes = source.nodes(name == target).keys();
+            nodes.map(|node| (Arc::clone(name), Arc::clone(node)))
         });
         self.undecide(target, nodes.collect::<Vec<_>>());
     }
@@ -334,7 +366,7 @@ impl Planner {
         let carrier = self.carrier(target, source);
         let is_carrier = carrier.as_ref() == Some(name);
         let decided = self.with_pair(target, source, |pair| {
-            let peered = pair.cluster.peered.get(name)?;
+            let peered = pair.nodes.get(name)?;
             let current = carrier.as_ref().and_then(|carrier| pair.carrier_rank(carrier));
             let chosen = if is_carrier || (carrier.is_some() && current.is_none()) {
                 pair.best_carrier()
@@ -386,10 +418,11 @@ impl Planner {
             let owner = self.by_plain_name.get(&node.peer_names.plain).next();
             owner.map_or(("", ""), |(cluster, node)| (&**cluster, &**node))
         };
-        let is_written = self.context.is_written(target) && source != target;
         let context = &self.context;
-        let pair = ClusterPair { context, source, cluster, peers, name_owner: &name_owner };
-        is_written.then(|| f(pair))
+        let routing = context.routing(source, target).filter(|_| context.is_written(target))?;
+        let nodes = cluster.nodes(source == target);
+        let name_owner = &name_owner;
+        Some(f(ClusterPair { context, source, cluster, nodes, routing, peers, name_owner }))
     }
 
     /// Notes the carrier. The decision about the node `decided` has taken it into account already.
@@ -428,7 +461,8 @@ impl Planner {
         let is_deleted = source.is_some_and(|source| {
             // A node that is unknown is not gone, and a cluster that overlaps is left as it is.
             let known = clusters.get(source).is_some_and(|c| c.source.is_some());
-            let is_source = **source != **target && context.cluster(source).is_some();
+            let is_source =
+                context.routing(source, target).is_some() && context.cluster(source).is_some();
             let stays = (is_source && !known) || context.overlapping.contains(&**target);
             !((is_target && stays) || cluster.kept.contains_key(name))
         });
@@ -463,7 +497,7 @@ impl Planner {
         let decide = |(source, name): &NodeRef| {
             let is_carrier = self.carrier(target, source).as_ref() == Some(name);
             let decided = self.with_pair(target, source, |pair| {
-                Some(pair.decide(pair.cluster.peered.get(name)?, is_carrier))
+                Some(pair.decide(pair.nodes.get(name)?, is_carrier))
             });
             decided.flatten()
         };
@@ -476,6 +510,28 @@ impl Planner {
     pub fn is_clear(&self, cluster: &str) -> bool {
         let peers = self.clusters.get(cluster).and_then(|cluster| cluster.peers.as_ref());
         peers.is_some_and(|peers| peers.owned().is_empty())
+    }
+
+    /// How many peers of a cluster's nodes another cluster has; none while that is unknown.
+    pub(crate) fn peers_of(&self, source: &str, target: &str) -> Option<usize> {
+        let peers = self.clusters.get(target)?.peers.as_ref()?;
+        Some(peers.owned().values().filter(|of| ***of == *source).count())
+    }
+
+    /// Returns whether every node of a cluster has its peer in another, exactly as planned.
+    pub(crate) fn is_complete(&self, source: &str, target: &str) -> bool {
+        let (Some(of), Some(there)) = (self.source(source), self.clusters.get(target)) else {
+            return false;
+        };
+        let registered = there.sources.get(source).map_or(0, |peers| peers.registered);
+        let carrier = self.carrier(target, source);
+        let carried = of.residual.is_empty() || carrier.is_some();
+        let all = registered as usize == of.peered.len();
+        all && carried && of.skipped.is_empty() && !of.peered.is_empty() && there.peers.is_some()
+    }
+
+    pub(crate) fn context(&self) -> &MeshContext {
+        &self.context
     }
 
     /// Returns the mesh's status. `before` is the status that was written last.
@@ -506,13 +562,14 @@ impl Planner {
 
     fn count_peers(&self, source: &str, of: &SourceCluster, summary: &mut ClusterSummary<'_>) {
         for (target, cluster) in &self.clusters {
-            let written = **target != *source && self.context.is_written(target);
-            if written && cluster.peers.is_some() {
+            let is_peer = self.context.routing(source, target).is_some();
+            if is_peer && self.context.is_written(target) && cluster.peers.is_some() {
                 let peers = cluster.sources.get(source);
                 let carrier = peers.and_then(|peers| peers.carrier.as_ref());
                 let uncarried = !of.residual.is_empty() && carrier.is_none();
                 let registered = peers.map_or(0, |peers| peers.registered);
-                summary.add(target, of.peered.len() as u32, registered, uncarried);
+                let nodes = of.nodes(**target == *source).len();
+                summary.add(target, nodes as u32, registered, uncarried);
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
-use objects::kinds::MeshCluster;
+use objects::kinds::{MeshCluster, WireguardWithin};
 
 use crate::context::MeshContext;
 use crate::mesh_node::{self, MeshNode, SkipReason, Skipped};
@@ -20,10 +20,16 @@ use crate::overlap::overlap;
 use crate::peer::PeerEndpoint;
 use crate::set_map::SetMap;
 
+/// How many internal addresses of nodes the gateways of a cluster carry that are in none of its networks: a
+/// peer has at most 1,024 networks.
+const MOST_INTERNAL: usize = 512;
+
 /// What a cluster contributes to the other clusters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SourceCluster {
     pub(crate) peered: BTreeMap<Arc<str>, PeeredNode>,
+    /// Of a cluster with gateways alone: all its nodes, as peers in the cluster itself.
+    pub(crate) inside: BTreeMap<Arc<str>, PeeredNode>,
     /// The nodes without a peer, by name.
     pub(crate) skipped: Vec<Skipped>,
     /// The cluster's networks that no node covers, as text, in the order of the spec; none if it has
@@ -31,6 +37,15 @@ pub(crate) struct SourceCluster {
     pub(crate) residual: Vec<String>,
     /// Sentences about addresses that became no route.
     pub(crate) notes: Vec<String>,
+    /// How many gateways it is short of.
+    pub(crate) missing_gateways: u32,
+}
+
+impl SourceCluster {
+    /// The cluster's nodes that are peers in another cluster, or in itself.
+    pub(crate) fn nodes(&self, is_inside: bool) -> &BTreeMap<Arc<str>, PeeredNode> {
+        if is_inside { &self.inside } else { &self.peered }
+    }
 }
 
 /// A node that gets a peer in the other clusters.
@@ -45,6 +60,8 @@ pub(crate) struct PeeredNode {
     /// what it carries together with other gateways.
     pub(crate) routes: Arc<[String]>,
     pub(crate) endpoint: Option<PeerEndpoint>,
+    /// What it is in its own cluster, as a peer there.
+    pub(crate) within: Option<WireguardWithin>,
 }
 
 /// A node before it is compared with the others.
@@ -171,6 +188,7 @@ pub(crate) fn resolve(
         }
     }
     let mut covered = owners.clone();
+    let mut internal: BTreeSet<IpAddr> = BTreeSet::new();
     let gateways = gateways(context, cluster, &accepted);
     for (name, candidate, node) in accepted {
         let mut routes = node.pod_networks.clone();
@@ -185,7 +203,9 @@ pub(crate) fn resolve(
         }
         let mut unique = BTreeSet::new();
         routes.retain(|route| unique.insert(*route));
+        let only_gateways = context.only_gateways(cluster);
         let peered = PeeredNode {
+            within: None,
             name: Arc::clone(name),
             peer_names: candidate.peer_names.clone(),
             key: node.key.clone(),
@@ -193,32 +213,63 @@ pub(crate) fn resolve(
             routes: routes.iter().map(ToString::to_string).collect(),
             endpoint: node.endpoint.clone(),
         };
-        source.peered.insert(Arc::clone(name), peered);
+        if only_gateways {
+            let within = WireguardWithin {
+                gateway: gateways.contains(name),
+                networks: peered.routes.to_vec(),
+            };
+            let (routes, endpoint) = (Arc::default(), node.inner_endpoint.clone());
+            let inside = PeeredNode { routes, endpoint, within: Some(within), ..peered.clone() };
+            source.inside.insert(Arc::clone(name), inside);
+        }
+        if !only_gateways || gateways.contains(name) {
+            source.peered.insert(Arc::clone(name), peered);
+        } else {
+            internal.extend(candidate.internal_ips.iter().filter(|ip| {
+                let route = IpNet::from(**ip);
+                covered.of(&route).is_some_and(|(_, owner)| owner == node.name)
+            }));
+        }
     }
     let mut unique = BTreeSet::new();
     let residual = |network: &&IpNet| covered.of(network).is_none() && unique.insert(**network);
     let residual = context.networks(cluster).iter().filter(residual);
     source.residual = residual.map(ToString::to_string).collect();
+    if context.only_gateways(cluster) {
+        let networks = context.networks(cluster);
+        source.residual = networks.iter().map(ToString::to_string).collect();
+        internal.retain(|ip| !networks.iter().any(|network| network.contains(ip)));
+        if let Some(more @ 1..) = internal.len().checked_sub(MOST_INTERNAL) {
+            source.notes.push(format!("{cluster}: {more} InternalIPs are left out: they are many"));
+        }
+        let internal = internal.into_iter().take(MOST_INTERNAL).map(IpNet::from);
+        source.residual.extend(internal.map(|ip| ip.to_string()));
+        source.missing_gateways = context.gateways(cluster).saturating_sub(gateways.len() as u32);
+    }
     if !gateways.is_empty() {
         // Each lists them, and whoever sends takes the first that answers: no carrier is chosen here.
         let shared = std::mem::take(&mut source.residual);
         for (_, gateway) in source.peered.iter_mut().filter(|(name, _)| gateways.contains(*name)) {
-            gateway.routes = gateway.routes.iter().chain(&shared).cloned().collect();
+            let own: BTreeSet<&String> = gateway.routes.iter().collect();
+            let shared = shared.iter().filter(|network| !own.contains(network));
+            gateway.routes = gateway.routes.iter().chain(shared).cloned().collect();
         }
     }
     source
 }
 
-/// The nodes that carry a cluster's residual networks together, if it has gateways: the first by name that
-/// can be reached.
+/// The nodes that carry a cluster's residual networks together, if it has gateways: of those that can be
+/// reached the preferred ones, then the first by name.
 fn gateways(
     context: &MeshContext,
     cluster: &str,
     accepted: &[(&Arc<str>, &Candidate, &MeshNode)],
 ) -> BTreeSet<Arc<str>> {
-    let count = context.cluster(cluster).and_then(|cluster| cluster.gateways).unwrap_or(0);
     let reached = accepted.iter().filter(|(_, _, node)| node.endpoint.is_some());
-    reached.map(|(name, ..)| Arc::clone(name)).take(count as usize).collect()
+    let mut reached: Vec<_> = reached.map(|(name, _, node)| (!node.is_preferred, *name)).collect();
+    reached.sort_unstable();
+    let count = context.gateways(cluster) as usize;
+    reached.into_iter().take(count).map(|(_, name)| Arc::clone(name)).collect()
 }
 
 /// Returns why an internal address cannot be a route. Clusters often use the same private networks, and

@@ -1,16 +1,19 @@
 //! The status of a mesh as its planner sees it. It describes what is in the clusters, not what is about
 //! to be written: a mesh is ready when nothing is left to write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use objects::kinds::{
     ClusterMeshStatus, MOST_SKIPPED, MeshClusterStatus, MeshCondition, MeshState, SkippedNode,
 };
 
 use crate::context::MeshContext;
+use crate::endpoint::WIREGUARD_ENDPOINT;
 use crate::mesh_node::Skipped;
 use crate::observation::{Observation, Observed};
+use crate::pairs::Pair;
 use crate::plan::Conflict;
+use crate::planner::Planner;
 use crate::source::SourceCluster;
 
 /// How many entries a message lists; the clusters' own states have the rest.
@@ -92,8 +95,70 @@ pub(crate) fn status(
     }
     let conditions = conditions(context, &clusters, passes).into();
     let joined = before.map(|before| before.joined.clone()).unwrap_or_default();
-    let mut status =
-        ClusterMeshStatus { observed_generation: generation, clusters, joined, conditions };
+    let mut status = ClusterMeshStatus {
+        observed_generation: generation,
+        clusters,
+        joined,
+        data_planes: before.map(|before| before.data_planes.clone()).unwrap_or_default(),
+        conditions,
+    };
+    keep_transition_times(&mut status, before);
+    status
+}
+
+/// Puts the statuses of the plans of two data planes together. `moves` says what is going on between pairs
+/// of clusters.
+pub(crate) fn merged(
+    kilo: &Planner,
+    wireguard: &Planner,
+    moves: &BTreeMap<Pair, String>,
+    before: Option<&ClusterMeshStatus>,
+    generation: Option<i64>,
+) -> ClusterMeshStatus {
+    let mut status = kilo.status(before, generation);
+    let ours = wireguard.status(before, generation);
+    let is_progressing = |status: &ClusterMeshStatus| {
+        find_condition(Some(status), "Progressing").is_some_and(|it| it.status == "True")
+    };
+    let mut passes = is_progressing(&status) || is_progressing(&ours) || !moves.is_empty();
+    for (cluster, ours) in status.clusters.iter_mut().zip(ours.clusters) {
+        let name = cluster.name.clone();
+        let earlier = before.and_then(|before| before.clusters.iter().find(|it| it.name == name));
+        let has = |planner: &Planner| {
+            let others = planner.context().clusters.iter().filter(|other| other.name != name);
+            others.into_iter().any(|it| planner.context().routing(&name, &it.name).is_some())
+        };
+        let (has_kilo, has_ours) = (has(kilo), has(wireguard));
+        if !has_kilo && has_ours {
+            *cluster = ours;
+        } else if has_ours {
+            cluster.wanted_peers += ours.wanted_peers;
+            cluster.registered_peers += ours.registered_peers;
+            let missing: BTreeSet<String> =
+                cluster.missing_in.drain(..).chain(ours.missing_in).collect();
+            cluster.missing_in = missing.into_iter().collect();
+            if cluster.skipped == 0 {
+                (cluster.skipped, cluster.skipped_nodes) = (ours.skipped, ours.skipped_nodes);
+            }
+            if cluster.state == MeshState::Converged {
+                (cluster.state, cluster.why) = (ours.state, ours.why);
+            }
+        }
+        let moving = moves.iter().find(|((a, b), _)| *a == name || *b == name);
+        if let Some((_, what)) = moving {
+            passes = true;
+            if cluster.state == MeshState::Converged {
+                cluster.state = MeshState::Waiting;
+            }
+            if cluster.state == MeshState::Waiting {
+                let why = cluster.why.take().map(|why| format!("; {why}")).unwrap_or_default();
+                cluster.why = Some(format!("{what}{why}"));
+            }
+        }
+        let same = earlier.filter(|earlier| earlier.state == cluster.state);
+        cluster.since = same.and_then(|earlier| earlier.since.clone());
+    }
+    status.conditions = conditions(kilo.context(), &status.clusters, passes).into();
     keep_transition_times(&mut status, before);
     status
 }
@@ -156,8 +221,11 @@ fn state(
             false => (MeshState::Converged, None, false),
         };
     }
-    let Some(source) = summary.source.filter(|s| !s.peered.is_empty() || !s.skipped.is_empty())
-    else {
+    // One with gateways alone may have nodes and no gateway.
+    let has_nodes = |source: &&SourceCluster| {
+        !(source.peered.is_empty() && source.skipped.is_empty() && source.inside.is_empty())
+    };
+    let Some(source) = summary.source.filter(has_nodes) else {
         return waiting("waiting for nodes".to_owned(), true);
     };
     let (transient, permanent): (Vec<_>, Vec<_>) =
@@ -175,6 +243,14 @@ fn state(
     }
     if !transient.is_empty() {
         return waiting(format!("waiting for {}", describe(&transient)), true);
+    }
+    if source.missing_gateways > 0 {
+        let (missing, wanted) = (source.missing_gateways, context.gateways(name));
+        let why = format!(
+            "waiting for {missing} of {wanted} gateways: a gateway is a node with an endpoint (annotation \
+             {WIREGUARD_ENDPOINT}, or an external address)"
+        );
+        return waiting(why, true);
     }
     if summary.uncarried {
         let networks = abridge(&source.residual, ", ");

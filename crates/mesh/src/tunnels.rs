@@ -1,10 +1,12 @@
 //! What the leader knows of a mesh's nodes and their tunnels: for a machine outside that is to reach them,
 //! and for who asks how the tunnels are.
 
+use std::collections::BTreeMap;
+
 use futures::future::join_all;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use objects::kinds::{ClusterMesh, MeshClusterRef};
+use objects::kinds::{ClusterMesh, DataPlane, MeshClusterRef};
 use serde::Serialize;
 use serde_json::Value;
 use stallproof::{Deadline, sentence};
@@ -13,8 +15,10 @@ use crate::controller::MeshAccess;
 use crate::meshes::Meshes;
 use crate::observation::Observed;
 use crate::overlap;
+use crate::pairs::Pairs;
 use crate::peer::PeerEndpoint;
 use crate::planner::Planner;
+use crate::source::PeeredNode;
 
 /// One cluster of a mesh.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -51,24 +55,33 @@ impl Meshes {
     ) -> Option<Vec<ClusterTunnels>> {
         let access = self.leading()?;
         let namespace = overlap::namespace(mesh);
-        let mut planner = Planner::new(mesh, &[]);
+        let spec = &mesh.spec;
+        let plan = |plane| (plane, Planner::of_plane(mesh, &[], plane, &Pairs::new()));
+        let mut planners: BTreeMap<DataPlane, Planner> =
+            spec.data_planes().into_iter().map(plan).collect();
         let mut clusters = Vec::new();
         for cluster in &mesh.spec.clusters {
             let Some(reference) = cluster.reference(&namespace) else { continue };
-            let observation = access.nodes(&reference, mesh.spec.data_plane);
-            planner.observe(&cluster.name, &observation);
+            let plane = spec.data_plane_of(cluster);
+            let observation = access.nodes(&reference, plane);
+            for (of, planner) in &mut planners {
+                planner.observe(&cluster.name, &access.nodes(&reference, *of));
+            }
             let why = match &observation.nodes {
                 Observed::Known(_) => None,
                 Observed::Waiting(what) => Some(format!("waiting for {what}")),
                 Observed::Away(why) => Some(why.clone()),
             };
-            clusters.push((cluster.name.clone(), reference, why));
+            clusters.push((cluster.name.clone(), plane, reference, why));
         }
-        while planner.advance(256) {
-            tokio::task::yield_now().await;
+        for planner in planners.values_mut() {
+            while planner.advance(256) {
+                tokio::task::yield_now().await;
+            }
         }
-        let read = clusters.into_iter().map(|(cluster, reference, why)| {
-            let nodes = nodes(&planner, &cluster);
+        let read = clusters.into_iter().map(|(cluster, plane, reference, why)| {
+            let nodes = planners.get(&plane).map(|planner| nodes(planner, &cluster));
+            let nodes = nodes.unwrap_or_default();
             let access = &access;
             async move {
                 let mut found = ClusterTunnels { cluster, why, nodes };
@@ -93,7 +106,7 @@ impl Meshes {
 fn nodes(planner: &Planner, cluster: &str) -> Vec<NodeTunnels> {
     let Some(source) = planner.source(cluster) else { return Vec::new() };
     let carrier = source.peered.values().find(|it| it.endpoint.is_some()).map(|it| it.name.clone());
-    let node = |peered: &crate::source::PeeredNode| {
+    let node = |peered: &PeeredNode| {
         let mut networks = peered.routes.to_vec();
         if carrier.as_ref() == Some(&peered.name) {
             networks.extend(source.residual.iter().cloned());
@@ -106,7 +119,15 @@ fn nodes(planner: &Planner, cluster: &str) -> Vec<NodeTunnels> {
             status: None,
         }
     };
-    source.peered.values().map(node).collect()
+    let gateways = source.peered.values().map(node);
+    // Nodes that send to gateways have something to say of their way there.
+    let inside = source.inside.values().filter(|it| !source.peered.contains_key(&it.name));
+    let inside = inside.map(|peered| NodeTunnels {
+        node: peered.name.to_string(),
+        public_key: peered.key.clone(),
+        ..NodeTunnels::default()
+    });
+    gateways.chain(inside).collect()
 }
 
 type Statuses = Vec<(String, Option<Value>)>;

@@ -78,6 +78,7 @@ fn node(cluster: usize, i: usize, drawn: &Drawn) -> Node {
             public_key: format!("wireguard-{key}"),
             next_public_key: (key % 3 == 0).then(|| format!("next-{key}")),
             port: 51821,
+            encrypts_pods: false,
         };
         WireguardNode::new(&format!("n{i}"), spec)
     });
@@ -337,6 +338,51 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// With gateways alone: whatever the nodes, only gateways are peers elsewhere, each node is one in its own
+    /// cluster, with nothing to be sent, and turning it off leaves no trace.
+    #[test]
+    fn gateways_alone_are_peers_elsewhere_and_every_node_is_one_at_home(
+        clusters in nodes(), with in 0usize..4,
+    ) {
+        let plain = mesh(clusters.len(), DataPlane::Wireguard);
+        let mut mesh = plain.clone();
+        let with = with % clusters.len();
+        mesh.spec.clusters[with].topology = objects::kinds::Topology::Gateways;
+        let home = format!("c{with}");
+        let mut observations = observations(&clusters);
+        apply(&planned(&mesh, &observations), &mut observations);
+        let again = planned(&mesh, &observations);
+        prop_assert!(again.is_empty(), "{again:#?}");
+        let skipped = again.skipped[&home].len();
+        let mut elsewhere = BTreeSet::new();
+        for (target, observation) in &observations {
+            let own: Vec<Peer> = peers(observation).into_iter()
+                .filter(|peer| peer.labels()[label::CLUSTER] == home).collect();
+            if *target == home {
+                prop_assert_eq!(own.len(), clusters[with].len() - skipped);
+                prop_assert!(own.iter().all(|it| it.spec.allowed_ips.is_empty() && it.spec.within.is_some()));
+            } else {
+                prop_assert!(own.len() <= 2);
+                prop_assert!(own.iter().all(|it| it.spec.endpoint.is_some() && it.spec.within.is_none()));
+                elsewhere.extend(own.iter().map(ResourceExt::name_any));
+            }
+        }
+        let gateways: BTreeSet<String> = peers(&observations[&home]).into_iter()
+            .filter(|it| it.spec.within.as_ref().is_some_and(|it| it.gateway))
+            .map(|it| it.name_any()).collect();
+        prop_assert_eq!(elsewhere, gateways);
+        // Back to every node a peer: as if it had never been.
+        for _ in 0..2 {
+            apply(&planned(&plain, &observations), &mut observations);
+        }
+        prop_assert!(planned(&plain, &observations).is_empty());
+        prop_assert!(observations.values().all(|it| peers(it).iter().all(|it| it.spec.within.is_none())));
+    }
+}
+
 /// The peers of machines outside of clusters, by target.
 fn external(observations: &Observations) -> BTreeMap<String, Vec<(String, Vec<String>)>> {
     let of = |observation: &Observation| {
@@ -395,6 +441,7 @@ fn a_thousand_nodes_with_our_own_data_plane_converge_and_one_change_is_written_n
             public_key: format!("key-{c}-{i}"),
             next_public_key: None,
             port: 51821,
+            encrypts_pods: false,
         };
         let node = serde_json::from_value(json!({
             "metadata": {"name": format!("n{i}"),

@@ -3,40 +3,20 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod stage;
 
-use fleet::{Fleet, FleetConfig};
-use k8s_openapi::ByteString;
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Namespace, Node, Secret};
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use mesh::{Meshes, Peer, controller};
+use mesh::{Meshes, Peer};
 use objects::kinds::{ClusterMesh, JoinedCluster};
-use objects::{Election, Expected, Id, Objects, Timing};
+use objects::{Expected, Id};
 use serde_json::{Value, json};
-use stallproof::{Deadline, Ledger, Tasks};
+use stage::{NAMESPACE, eventually, lead, soon};
+use stallproof::Tasks;
 use testkit::KubeServer;
-
-const NAMESPACE: &str = "fairlead";
-/// Whatever is awaited here takes seconds; a machine that is busy with something else gets more.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-fn soon() -> Deadline {
-    Deadline::after(PATIENCE)
-}
-
-async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let began = Instant::now();
-    while !holds().await {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-fn named(name: &str) -> ObjectMeta {
-    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
-}
 
 fn mesh(name: &str, clusters: &[(&str, u8)]) -> ClusterMesh {
     let cluster = |(name, network): &(&str, u8)| {
@@ -53,10 +33,7 @@ fn mesh(name: &str, clusters: &[(&str, u8)]) -> ClusterMesh {
 }
 
 fn secret(name: &str, server: &KubeServer) -> Secret {
-    let kubeconfig = ByteString(server.access().kubeconfig().as_bytes().to_vec());
-    let metadata = ObjectMeta { namespace: Some(NAMESPACE.to_owned()), ..named(name) };
-    let data = BTreeMap::from([("kubeconfig".to_owned(), kubeconfig)]);
-    Secret { metadata, data: Some(data), ..Secret::default() }
+    stage::secret(name, server.access().kubeconfig())
 }
 
 /// The names of the peers that a mesh has in a cluster.
@@ -75,9 +52,7 @@ mod kube_servers {
         let servers = futures::future::join_all((0..3).map(|_| KubeServer::start())).await;
         let clients = futures::future::join_all(servers.iter().map(KubeServer::client)).await;
         let [a, b, c] = &clients[..] else { panic!() };
-        objects::install(a.clone(), soon()).await.unwrap();
-        let namespace = Namespace { metadata: named(NAMESPACE), ..Namespace::default() };
-        Api::all(a.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+        let (objects, tasks) = (stage::store(a, &[]).await, Tasks::new("test"));
         for (i, client) in clients.iter().enumerate() {
             // The second and the third have the same networks: one takes the place of the other.
             let network = i.min(1);
@@ -91,20 +66,10 @@ mod kube_servers {
             .unwrap();
             Api::all(client.clone()).create(&PostParams::default(), &node).await.unwrap();
         }
-        let (objects, tasks) = (Objects::kubernetes(a.clone(), "fairlead"), Tasks::new("test"));
         for (name, server) in [("a", &servers[0]), ("b", &servers[1])] {
             objects.apply(&secret(name, server), Expected::Any, soon()).await.unwrap();
         }
-        let config = FleetConfig { namespace: NAMESPACE.to_owned(), ..FleetConfig::default() };
-        let fleet = Fleet::start(config, objects.clone(), Ledger::default(), &tasks);
-        let lease = Id::namespaced(NAMESPACE, "fairlead-controller");
-        let timing = Timing::of(Duration::from_secs(3));
-        let election = Election::new(objects.clone(), lease, "controller", timing);
-        let all = tasks.clone();
-        tasks.spawn("election", async move {
-            let start = |leader| controller::start(&leader, &fleet, &Ledger::default());
-            election.run(&all, start).await;
-        });
+        lead(&objects, &tasks);
         objects.apply(&mesh("m", &[("a", 0), ("b", 1)]), Expected::Any, soon()).await.unwrap();
         eventually("peers are written", || async {
             peers(b, "m").await == ["m--a--n0"] && peers(a, "m").await == ["m--b--n1"]

@@ -3,43 +3,23 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stdout, reason = "how long each thing took is worth reading")]
 
-use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+mod stage;
 
-use fleet::{Fleet, FleetConfig};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace, Secret, Service};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, ObjectMeta, PostParams};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use mesh::controller;
 use mesh::services::{EndpointSlice, ServiceExport, ServiceImport};
 use objects::kinds::ClusterMesh;
-use objects::{Election, Expected, Id, Objects, Timing};
+use objects::{Expected, Id, Objects};
 use serde_json::{Value, json};
-use stallproof::{Deadline, Ledger, Tasks};
+use stage::{NAMESPACE, eventually, lead, named, soon};
+use stallproof::Tasks;
 use testkit::{Fault, KubeServer, Proxy};
 
-const NAMESPACE: &str = "fairlead";
 const NAMES: [&str; 3] = ["a", "b", "c"];
-/// Whatever is awaited here takes seconds; a machine that is busy with something else gets more.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-fn soon() -> Deadline {
-    Deadline::after(PATIENCE)
-}
-
-async fn eventually<F: Future<Output = bool>>(
-    what: &str,
-    mut holds: impl FnMut() -> F,
-) -> Duration {
-    let began = Instant::now();
-    while !holds().await {
-        assert!(began.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    began.elapsed()
-}
-
 struct Cluster {
     server: KubeServer,
     client: Client,
@@ -63,8 +43,6 @@ impl Cluster {
             kind: "EndpointSlice".to_owned(),
             plural: "endpointslices".to_owned(),
         };
-        let named =
-            |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
         let shop = Namespace { metadata: named("shop"), ..Namespace::default() };
         Api::all(client.clone()).create(&PostParams::default(), &shop).await.unwrap();
         Self { server, client, slices }
@@ -169,34 +147,15 @@ fn mesh(services: bool) -> ClusterMesh {
     .unwrap()
 }
 
+/// The second cluster is reached through a proxy.
 async fn store(clusters: &[Cluster], proxy: &Proxy) -> Objects {
-    let client = clusters[0].client.clone();
-    objects::install(client.clone(), soon()).await.unwrap();
-    let named = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespace = Namespace { metadata: named(NAMESPACE), ..Namespace::default() };
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-    for (name, cluster) in NAMES.iter().zip(clusters) {
-        let through = cluster.server.through(proxy);
-        let access = if *name == "b" { &through } else { cluster.server.access() };
-        let kubeconfig = ByteString(access.kubeconfig().as_bytes().to_vec());
-        let data = BTreeMap::from([("kubeconfig".to_owned(), kubeconfig)]);
-        let secret = Secret { metadata: named(name), data: Some(data), ..Secret::default() };
-        let api = Api::namespaced(client.clone(), NAMESPACE);
-        api.create(&PostParams::default(), &secret).await.unwrap();
-    }
-    Objects::kubernetes(client, "fairlead")
-}
-
-fn lead(objects: &Objects, tasks: &Tasks) {
-    let config = FleetConfig { namespace: NAMESPACE.to_owned(), ..FleetConfig::default() };
-    let fleet = Fleet::start(config, objects.clone(), Ledger::default(), tasks);
-    let lease = Id::namespaced(NAMESPACE, "fairlead-controller");
-    let timing = Timing::of(Duration::from_secs(3));
-    let election = Election::new(objects.clone(), lease, "controller", timing);
-    let all = tasks.clone();
-    tasks.spawn("election", async move {
-        election.run(&all, |leader| controller::start(&leader, &fleet, &Ledger::default())).await;
-    });
+    let through: Vec<_> = clusters.iter().map(|it| it.server.through(proxy)).collect();
+    let kubeconfig = |(i, name): (usize, &&'static str)| {
+        let access = if *name == "b" { &through[i] } else { clusters[i].server.access() };
+        (*name, access.kubeconfig())
+    };
+    let kubeconfigs: Vec<_> = NAMES.iter().enumerate().map(kubeconfig).collect();
+    stage::store(&clusters[0].client, &kubeconfigs).await
 }
 
 mod kube_servers {

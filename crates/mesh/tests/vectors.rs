@@ -151,6 +151,7 @@ fn wireguard_node(name: &str, words: &BTreeMap<&str, &str>) -> Node {
             public_key: key.to_owned(),
             next_public_key: words.get("next").map(|next| (*next).to_owned()),
             port: words.get("port").map_or(51821, |port| port.parse().unwrap()),
+            encrypts_pods: false,
         };
         WireguardNode::new(name, spec)
     });
@@ -220,6 +221,75 @@ fn a_nodes_peer_with_our_own_data_plane() {
         for (asked, expected) in words(expected) {
             assert_eq!(said(peer, asked), expected, "{what}");
         }
+    }
+}
+
+#[test]
+fn gateways_alone() {
+    let rows = rows("Gateways alone");
+    assert!(rows.len() >= 4);
+    for row in rows {
+        let [what, nodes, elsewhere, short] = &row[..] else { panic!("{row:?}") };
+        let mesh: ClusterMesh = serde_json::from_value(json!({
+            "apiVersion": "fairlead.dev/v1alpha1", "kind": "ClusterMesh",
+            "metadata": {"name": "m", "namespace": "fairlead"},
+            "spec": {"dataPlane": "wireguard", "clusters": [
+                {"name": "a", "local": true, "allowedNetworks": ["10.1.0.0/16"], "topology": "gateways"},
+                {"name": "b", "clusterRef": "b", "allowedNetworks": ["10.2.0.0/16"]},
+            ]},
+        }))
+        .unwrap();
+        let made = words(nodes).into_iter().map(|(name, marks)| {
+            let i = &name[1..];
+            let given = [
+                ("key", format!("K{i}")),
+                ("pods", format!("10.1.{i}.0/24")),
+                ("internal", format!("192.168.0.{i}")),
+                (
+                    "endpoint",
+                    if marks.contains('e') { format!("192.0.2.{i}:51821") } else { String::new() },
+                ),
+            ];
+            let given: BTreeMap<&str, &str> = given.iter().map(|(k, v)| (*k, v.as_str())).collect();
+            let mut node = wireguard_node(name, &given);
+            if marks.contains('!') {
+                let annotations = node.metadata.annotations.get_or_insert_default();
+                annotations.insert("fairlead.dev/mesh-gateway".to_owned(), "true".to_owned());
+            }
+            node
+        });
+        let observation = |nodes: Vec<Node>| Observation {
+            nodes: Observed::Known(index(nodes)),
+            peers: Observed::Known(PeerIndex::default()),
+        };
+        let other = wireguard_node("b", &words("key=KB pods=10.2.0.0/24"));
+        let clusters = [("a", observation(made.collect())), ("b", observation(vec![other]))];
+        let clusters = clusters.map(|(name, observation)| (name.to_owned(), observation)).into();
+        let plan = plan(&mesh, &[], &clusters);
+        let of_a = plan.targets["b"].creates.iter().map(|peer| {
+            let name = peer.metadata.name.as_deref().unwrap().trim_start_matches("m--a--");
+            format!("{name}:{}", peer.spec.allowed_ips.join(","))
+        });
+        assert_eq!(of_a.collect::<Vec<_>>().join(" "), *elsewhere, "{what}");
+        let gateways: Vec<&str> =
+            elsewhere.split_whitespace().map(|it| it.split(':').next().unwrap()).collect();
+        // In the cluster itself: its own nodes, and those of the other.
+        let inside: Vec<&Peer> =
+            plan.targets["a"].creates.iter().filter(|it| it.spec.within.is_some()).collect();
+        assert_eq!(inside.len(), words(nodes).len(), "{what}");
+        assert_eq!(plan.targets["a"].creates.len(), inside.len() + 1, "{what}");
+        for peer in inside {
+            let name = peer.metadata.name.as_deref().unwrap().trim_start_matches("m--a--");
+            let within = peer.spec.within.as_ref().unwrap();
+            assert_eq!(within.gateway, gateways.contains(&name), "{what}: {name}");
+            assert!(peer.spec.allowed_ips.is_empty(), "{what}: {name}");
+            let own = [format!("10.1.{}.0/24", &name[1..]), format!("192.168.0.{}/32", &name[1..])];
+            assert_eq!(within.networks, own, "{what}: {name}");
+            assert_eq!(said(peer, "endpoint"), format!("192.168.0.{}:51821", &name[1..]), "{what}");
+        }
+        let why = plan.status.clusters[0].why.clone().unwrap_or_default();
+        let is_short = why.contains(&format!("waiting for {short} of 2 gateways"));
+        assert_eq!(is_short, short != "0", "{what}: {why}");
     }
 }
 

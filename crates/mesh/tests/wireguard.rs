@@ -3,37 +3,28 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::collections::BTreeMap;
+mod stage;
+
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fleet::{Fleet, FleetConfig};
-use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Node, Secret};
+use k8s_openapi::api::core::v1::Node;
 use kernel::netns::Namespace;
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use mesh::controller;
 use objects::kinds::{AddressBlock, ClusterMesh, WireguardNode, WireguardPeer};
-use objects::{Election, Expected, Id, Objects, Timing};
+use objects::{Expected, Objects};
 use serde_json::{Value, json};
-use stallproof::{Deadline, Ledger, Snapshot, Tasks};
+use stage::{NAMESPACE, PATIENCE, eventually, lead, run, soon};
+use stallproof::{Ledger, Snapshot, Tasks};
 use testkit::{Host, KubeServer, Sandbox};
 use wireguard::agent::{self, AgentConfig};
 use wireguard::{Implementation, TunnelConfig, TunnelStatus};
 
-const NAMESPACE: &str = "fairlead";
 const NAMES: [&str; 3] = ["a", "b", "c"];
 const PORT: u16 = 51820;
-/// Whatever is awaited here takes seconds; a machine that is busy with something else gets more.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-fn soon() -> Deadline {
-    Deadline::after(PATIENCE)
-}
 
 /// One cluster: its API server, and its one node.
 struct Cluster {
@@ -45,20 +36,6 @@ struct Cluster {
     /// Where a pod of the node is.
     pod: IpAddr,
     _keys: tempfile::TempDir,
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
-}
-
-async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
-    let end = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }
 
 impl Cluster {
@@ -114,6 +91,8 @@ impl Cluster {
             // The second cluster's node changes its key all the time.
             key_lifetime: (i == 1).then_some(Duration::from_secs(5)),
             announce: Duration::from_secs(5),
+            mesh: true,
+            cluster: None,
         };
         let objects = Objects::kubernetes(client.clone(), "fairlead-agent");
         let tasks = tasks.child(NAMES[i]);
@@ -183,33 +162,6 @@ fn mesh(clusters: &[usize]) -> ClusterMesh {
     .unwrap()
 }
 
-async fn prepare_store(clusters: &[Cluster]) -> Objects {
-    let client = clusters[0].client.clone();
-    let named = |name: &str| ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    let namespace = KubeNamespace { metadata: named(NAMESPACE), ..KubeNamespace::default() };
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
-    for (name, cluster) in NAMES.iter().zip(clusters) {
-        let kubeconfig = ByteString(cluster.server.access().kubeconfig().as_bytes().to_vec());
-        let data = BTreeMap::from([("kubeconfig".to_owned(), kubeconfig)]);
-        let secret = Secret { metadata: named(name), data: Some(data), ..Secret::default() };
-        let api = Api::namespaced(client.clone(), NAMESPACE);
-        api.create(&PostParams::default(), &secret).await.unwrap();
-    }
-    Objects::kubernetes(client, "fairlead")
-}
-
-fn lead(objects: &Objects, tasks: &Tasks) {
-    let config = FleetConfig { namespace: NAMESPACE.to_owned(), ..FleetConfig::default() };
-    let fleet = Fleet::start(config, objects.clone(), Ledger::default(), tasks);
-    let lease = Id::namespaced(NAMESPACE, "fairlead-controller");
-    let timing = Timing::of(Duration::from_secs(3));
-    let election = Election::new(objects.clone(), lease, "controller", timing);
-    let all = tasks.clone();
-    tasks.spawn("election", async move {
-        election.run(&all, |leader| controller::start(&leader, &fleet, &Ledger::default())).await;
-    });
-}
-
 mod kube_servers {
     use super::*;
 
@@ -224,7 +176,9 @@ mod kube_servers {
             clusters.push(Cluster::start(i, &sandbox, &router, &tasks).await);
         }
         let [a, b, c] = &clusters[..] else { panic!() };
-        let objects = prepare_store(&clusters).await;
+        let kubeconfigs = clusters.iter().map(|it| it.server.access().kubeconfig());
+        let kubeconfigs: Vec<_> = NAMES.into_iter().zip(kubeconfigs).collect();
+        let objects = stage::store(&a.client, &kubeconfigs).await;
         lead(&objects, &tasks);
         objects.apply(&mesh(&[0, 1, 2]), Expected::Any, soon()).await.unwrap();
 

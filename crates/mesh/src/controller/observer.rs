@@ -12,7 +12,9 @@ use k8s_openapi::api::core::v1::{Namespace, Node, NodeSpec, NodeStatus, Service,
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ObjectMeta, Patch, PatchParams};
 use kube::{Api, CustomResourceExt, ResourceExt};
-use objects::kinds::{AddressBlock, ClusterMeshSpec, DataPlane, MeshClusterRef, WireguardNode};
+use objects::kinds::{
+    AddressBlock, ClusterMesh, DataPlane, MeshClusterRef, WireguardNode, WireguardNodeStatus,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use stallproof::backoff::Curve;
@@ -24,7 +26,9 @@ use tracing::{debug, info, warn};
 use super::cluster_access::{ClusterAccess, why_unknown};
 use super::observed_clusters::{ObjectIndex, ObservedCluster, ObservedClusters};
 use super::observed_services::ObservedServices;
+use super::participants::data_planes;
 use crate::endpoint::WIREGUARD_ENDPOINT;
+use crate::mesh_node::GATEWAY;
 use crate::observation::{Index, Observed};
 use crate::peer::Peer;
 use crate::peer_crd::{PEER_CRD_NAME, peer_crd};
@@ -79,11 +83,12 @@ pub(super) struct Wants {
 }
 
 impl Wants {
-    pub(super) fn add(&mut self, mesh: &ClusterMeshSpec, services: bool) {
-        self.kilo |= mesh.data_plane == DataPlane::Kilo;
-        self.wireguard |= mesh.data_plane == DataPlane::Wireguard;
+    pub(super) fn add(&mut self, mesh: &ClusterMesh, services: bool) {
+        let planes = data_planes(mesh, mesh.status.as_ref());
+        self.kilo |= planes.contains(&DataPlane::Kilo);
+        self.wireguard |= planes.contains(&DataPlane::Wireguard);
         self.services |= services;
-        self.install_crds |= mesh.install_crds;
+        self.install_crds |= mesh.spec.install_crds;
     }
 
     /// The same, except for what does not change which kinds are watched.
@@ -185,7 +190,10 @@ impl ObservedKind for WireguardNodes {
     const DEFINITION: Option<fn() -> Value> = Some(definition::<WireguardNode>);
     const STRIP: fn(WireguardNode) -> WireguardNode = |node| {
         let mut kept = strip_metadata(node);
-        kept.status = None;
+        // How far it is with peers that move is all that counts.
+        let moves = kept.status.take().map(|status| status.moves).filter(|it| !it.is_empty());
+        kept.status =
+            moves.map(|moves| WireguardNodeStatus { moves, ..WireguardNodeStatus::default() });
         kept
     };
 
@@ -346,7 +354,8 @@ fn strip_metadata<K: ResourceExt>(mut object: K) -> K {
 /// time.
 pub(super) fn strip_node(node: Node) -> Node {
     let kilo = |annotations: BTreeMap<String, String>| {
-        let kept = |key: &str| key.starts_with("kilo.squat.ai/") || key == WIREGUARD_ENDPOINT;
+        let own = [WIREGUARD_ENDPOINT, GATEWAY];
+        let kept = |key: &str| key.starts_with("kilo.squat.ai/") || own.contains(&key);
         annotations.into_iter().filter(|(key, _)| kept(key)).collect()
     };
     let mut kept = Node::default();

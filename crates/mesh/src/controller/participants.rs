@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use objects::kinds::{ClusterMesh, ClusterMeshStatus, JoinedCluster, MeshClusterRef};
+use objects::kinds::{ClusterMesh, ClusterMeshStatus, DataPlane, JoinedCluster, MeshClusterRef};
 
 use super::forgotten;
 use super::observed_clusters::ObservedClusters;
@@ -111,6 +111,30 @@ pub(super) fn joined_services(
     services.any(|joined| joined.reference(&namespace).as_ref() == Some(reference))
 }
 
+/// The data planes of which clusters have, or may have, peers of the mesh.
+pub(super) fn data_planes(
+    mesh: &ClusterMesh,
+    status: Option<&ClusterMeshStatus>,
+) -> BTreeSet<DataPlane> {
+    let before = status.into_iter().flat_map(|status| status.data_planes.iter().copied());
+    mesh.spec.data_planes().into_iter().chain(before).collect()
+}
+
+/// Returns whether a participant is known to have no peers of a data plane. `is_clear` says so of those
+/// whose peers are known.
+pub(super) fn is_clear_of(
+    clusters: &ObservedClusters,
+    name: &str,
+    participant: &Participant,
+    plane: DataPlane,
+    is_clear: impl Fn(&str, DataPlane) -> bool,
+) -> bool {
+    let observed = clusters.get(&participant.reference);
+    let peers = observed.map(|it| &it.observation(plane).peers);
+    let no_kind = matches!(peers, Some(Observed::Waiting(what)) if what == peer_crd_of(plane));
+    is_clear(name, plane) || no_kind
+}
+
 /// Computes `status.joined`: the clusters that may have peers or imports of the mesh from now on.
 /// `is_clear` says whether a participant is known to have no peers, and to get none; `has_imports`
 /// whether a cluster may still have imports.
@@ -119,23 +143,27 @@ pub(super) fn joined(
     status: Option<&ClusterMeshStatus>,
     clusters: &ObservedClusters,
     participants: &BTreeMap<String, Participant>,
-    is_clear: impl Fn(&str) -> bool,
+    is_clear: impl Fn(&str, DataPlane) -> bool,
     has_imports: impl Fn(&MeshClusterRef) -> bool,
 ) -> Vec<JoinedCluster> {
     let has_imports = |reference: &MeshClusterRef| {
         joined_services(mesh, status, reference) && has_imports(reference)
     };
     let deleting = mesh.metadata.deletion_timestamp.is_some();
-    let plane = mesh.spec.data_plane;
-    let peers =
-        |reference: &MeshClusterRef| clusters.get(reference).map(|c| &c.observation(plane).peers);
-    let is_clear = |name: &str, participant: &Participant| {
-        let peers = peers(&participant.reference);
-        let no_kind = matches!(peers, Some(Observed::Waiting(what)) if what == peer_crd_of(plane));
-        let has_imports = has_imports(&participant.reference);
-        !participant.ambiguous && (is_clear(name) || no_kind) && !has_imports
+    let planes = data_planes(mesh, status);
+    let has_peers = |name: &str, participant: &Participant, plane: DataPlane| {
+        !is_clear_of(clusters, name, participant, plane, &is_clear)
     };
-    let leaving = |participant: &Participant, entry: JoinedCluster| {
+    let is_clear = |name: &str, participant: &Participant| {
+        let mut planes = planes.iter();
+        let has_peers = planes.any(|plane| has_peers(name, participant, *plane));
+        !participant.ambiguous && !has_peers && !has_imports(&participant.reference)
+    };
+    let leaving = |name: &str, participant: &Participant, entry: JoinedCluster| {
+        let plane = planes.iter().find(|plane| has_peers(name, participant, **plane));
+        let plane = plane.copied().unwrap_or(mesh.spec.main_data_plane());
+        let observed = clusters.get(&participant.reference);
+        let peers = observed.map(|it| &it.observation(plane).peers);
         let lost = participant.lost.as_ref().map(|identity| {
             format!(
                 "{} leads to another cluster now; peers of the mesh are left in the cluster whose \
@@ -143,7 +171,7 @@ pub(super) fn joined(
                 participant.reference
             )
         });
-        let why = match peers(&participant.reference) {
+        let why = match peers {
             _ if participant.ambiguous => {
                 lost.unwrap_or_else(|| "it may be the cluster that has its name now".to_owned())
             }
@@ -180,14 +208,14 @@ pub(super) fn joined(
             && !forgotten(mesh).contains(cluster.name.as_str())
             && !is_clear(&cluster.name, participant)
         {
-            joined.push(leaving(participant, entry));
+            joined.push(leaving(&cluster.name, participant, entry));
         }
     }
     for (name, participant) in participants {
         if let Some(entry) = &participant.left
             && !is_clear(name, participant)
         {
-            joined.push(leaving(participant, entry.clone()));
+            joined.push(leaving(name, participant, entry.clone()));
         }
     }
     joined

@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use imbl::OrdMap;
 use kube::ResourceExt;
-use objects::kinds::{ClusterMesh, ClusterMeshStatus, MeshClusterRef};
+use objects::kinds::{ClusterMesh, ClusterMeshStatus, DataPlane, MeshClusterRef};
 use objects::{Attempt, Id, Next, Pace, Reconciler, Watched};
 use stallproof::Backoff;
 use stallproof::ledger::Outcome;
@@ -20,14 +20,16 @@ use stallproof::snapshot::Changes;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
+use super::moves::{self, Planners};
 use super::observed_clusters::ObservedClusters;
-use super::participants::{Participant, is_joined, joined, participants};
+use super::participants::{Participant, data_planes, is_clear_of, is_joined, joined, participants};
 use super::peer_writer::{BatchResult, WriteBatch};
 use super::service_reconciler::ServiceProblems;
 use super::status_writer::{self, MeshWrite};
 use super::write_backoff::{RETRY, WriteBackoff};
 use super::{FINALIZER, Shared, forgotten, has_services};
 use crate::overlap;
+use crate::pairs::{Pair, Pairs};
 use crate::planner::Planner;
 use crate::services::ServiceContext;
 use crate::status::{self, WAITING_FOR_WRITES};
@@ -44,6 +46,8 @@ pub(super) const PACE: Pace = Pace {
     settle: Duration::ZERO,
     retry: RETRY,
 };
+/// How often pairs of clusters are looked at in one attempt: a few states follow from the same facts.
+const ROUNDS: usize = 4;
 /// How often a status is written in which only numbers change: they change with every peer.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -55,14 +59,18 @@ pub(super) struct MeshReconciler {
     problem_changes: Changes<ServiceProblems>,
     /// The writes under way: a batch a target, and one of the mesh itself.
     writes: FuturesUnordered<BoxFuture<'static, Finished>>,
-    planner: Option<Planner>,
+    planners: Planners,
+    /// The state of each pair of clusters, while there are peers of two data planes.
+    pairs: Pairs,
+    /// What is said of those that move.
+    moves: BTreeMap<Pair, String>,
     /// The meshes that the planner knows.
     planned_meshes: OrdMap<Id, Arc<ClusterMesh>>,
     /// The clusters that the planner knows, by its names for them.
     planned_clusters: BTreeMap<String, MeshClusterRef>,
     /// The targets with a batch under way.
-    writing: BTreeSet<String>,
-    backoffs: HashMap<String, WriteBackoff>,
+    writing: BTreeSet<Target>,
+    backoffs: HashMap<Target, WriteBackoff>,
     /// The mesh's uid: another mesh of the same name has nothing in common with it.
     uid: Option<String>,
     /// The status that was written last, which the watch may not have reported yet.
@@ -72,8 +80,11 @@ pub(super) struct MeshReconciler {
     store_backoff: Backoff,
 }
 
+/// A cluster, and the data plane of the peers that are written there.
+type Target = (DataPlane, String);
+
 enum Finished {
-    Batch { target: String, result: BatchResult },
+    Batch { target: Target, result: BatchResult },
     Mesh(Result<Option<ClusterMeshStatus>, String>),
 }
 
@@ -90,11 +101,11 @@ impl Reconciler for MeshReconciler {
         }
         attempt.step("plan");
         let participants = participants(mesh, self.status_of(mesh), &clusters);
-        let planner = self.plan(&meshes, mesh, &clusters, &participants).await;
+        let planners = self.plan(&meshes, mesh, &clusters, &participants).await;
         attempt.step("start writes");
-        self.start_batches(&planner, mesh, &participants);
-        let mesh_write = self.start_mesh_write(&planner, &clusters, mesh, &participants);
-        self.planner = Some(planner);
+        self.start_batches(&planners, mesh, &participants);
+        let mesh_write = self.start_mesh_write(&planners, &clusters, mesh, &participants);
+        self.planners = planners;
         let now = Instant::now();
         let pauses = self.backoffs.values().map(|backoff| backoff.until).filter(|at| *at > now);
         let next = pauses.chain(mesh_write).min();
@@ -120,7 +131,9 @@ impl MeshReconciler {
             problem_changes: shared.service_problems.subscribe(),
             writes: FuturesUnordered::new(),
             shared,
-            planner: None,
+            planners: Planners::new(),
+            pairs: Pairs::new(),
+            moves: BTreeMap::new(),
             planned_meshes: OrdMap::new(),
             planned_clusters: BTreeMap::new(),
             writing: BTreeSet::new(),
@@ -139,37 +152,7 @@ impl MeshReconciler {
         mesh: &ClusterMesh,
         clusters: &ObservedClusters,
         participants: &BTreeMap<String, Participant>,
-    ) -> Planner {
-        let mut planner = self.planner_for(meshes, mesh);
-        for (name, before) in &self.planned_clusters {
-            // A name may also mean another cluster from now on.
-            if participants.get(name).is_none_or(|now| now.reference != *before) {
-                planner.remove_cluster(name);
-            }
-        }
-        for (name, participant) in participants.iter().filter(|(_, p)| !p.ambiguous) {
-            if let Some(cluster) = clusters.get(&participant.reference) {
-                planner.observe(name, cluster.observation(mesh.spec.data_plane));
-            }
-        }
-        let references = participants.iter().map(|(name, p)| (name.clone(), p.reference.clone()));
-        self.planned_clusters = references.collect();
-        while planner.advance(SLICE) {
-            tokio::task::yield_now().await;
-        }
-        planner
-    }
-
-    /// Takes the planner out, with the meshes as they are now.
-    fn planner_for(
-        &mut self,
-        meshes: &OrdMap<Id, Arc<ClusterMesh>>,
-        mesh: &ClusterMesh,
-    ) -> Planner {
-        let planner = match self.planner.take() {
-            Some(planner) if self.planned_meshes.ptr_eq(meshes) => return planner,
-            planner => planner,
-        };
+    ) -> Planners {
         let others = meshes.iter().filter(|(id, _)| **id != self.id);
         let others: Vec<ClusterMesh> = others
             .map(|(_, other)| ClusterMesh {
@@ -178,14 +161,57 @@ impl MeshReconciler {
                 status: None,
             })
             .collect();
+        let mut planners = std::mem::take(&mut self.planners);
+        let planes = data_planes(mesh, self.status_of(mesh));
+        let is_new = planners.keys().ne(&planes) || !self.planned_meshes.ptr_eq(meshes);
+        planners.retain(|plane, _| planes.contains(plane));
         self.planned_meshes = meshes.clone();
-        match planner {
-            Some(mut planner) => {
-                planner.set_mesh(mesh, &others);
-                planner
+        for (plane, planner) in &mut planners {
+            if is_new {
+                planner.set_plane(mesh, &others, *plane, &self.pairs);
             }
-            None => Planner::new(mesh, &others),
+            for (name, before) in &self.planned_clusters {
+                // A name may also mean another cluster from now on.
+                if participants.get(name).is_none_or(|now| now.reference != *before) {
+                    planner.remove_cluster(name);
+                }
+            }
         }
+        for plane in planes {
+            let new = || Planner::of_plane(mesh, &others, plane, &self.pairs);
+            let planner = planners.entry(plane).or_insert_with(new);
+            for (name, participant) in participants.iter().filter(|(_, p)| !p.ambiguous) {
+                if let Some(cluster) = clusters.get(&participant.reference) {
+                    planner.observe(name, cluster.observation(plane));
+                }
+            }
+        }
+        let references = participants.iter().map(|(name, p)| (name.clone(), p.reference.clone()));
+        self.planned_clusters = references.collect();
+        // What is there decides about pairs, and pairs about what is to be there. It settles: a state
+        // leads to another by what is observed, which does not change here.
+        for _ in 0..ROUNDS {
+            for planner in planners.values_mut() {
+                while planner.advance(SLICE) {
+                    tokio::task::yield_now().await;
+                }
+            }
+            let (pairs, moves) = moves::look(mesh, &planners, clusters, participants);
+            self.moves = moves;
+            if pairs == self.pairs {
+                break;
+            }
+            for (pair, state) in
+                pairs.iter().filter(|(pair, state)| self.pairs.get(pair) != Some(state))
+            {
+                info!(mesh = %self.id, ?pair, ?state, "who carries packets between two clusters");
+            }
+            self.pairs = pairs;
+            for (plane, planner) in &mut planners {
+                planner.set_plane(mesh, &others, *plane, &self.pairs);
+            }
+        }
+        planners
     }
 
     /// The newest status that was written.
@@ -195,37 +221,48 @@ impl MeshReconciler {
 
     fn start_batches(
         &mut self,
-        planner: &Planner,
+        planners: &Planners,
         mesh: &ClusterMesh,
         participants: &BTreeMap<String, Participant>,
     ) {
-        let due: BTreeSet<&str> = planner.targets_to_write().collect();
-        self.backoffs.retain(|target, _| due.contains(target.as_str()));
+        let due = planners.iter().flat_map(|(plane, planner)| {
+            planner.targets_to_write().map(|target| (*plane, target.to_owned()))
+        });
+        let due: BTreeSet<Target> = due.collect();
+        self.backoffs.retain(|target, _| due.contains(target));
         if !has_finalizer(mesh) {
             return;
         }
-        for target in due {
-            let Some(participant) = participants.get(target) else { continue };
+        let status = self.status_of(mesh);
+        // A plane is noted before its first peer is written, so that its peers are found again.
+        let noted: BTreeSet<DataPlane> =
+            status.into_iter().flat_map(|status| status.data_planes.iter().copied()).collect();
+        for target in due.into_iter().filter(|(plane, _)| noted.contains(plane)) {
+            let (plane, cluster) = &target;
+            let (Some(participant), Some(planner)) =
+                (participants.get(cluster), planners.get(plane))
+            else {
+                continue;
+            };
             let reference = &participant.reference;
-            let waiting = self.backoffs.get(target).is_some_and(|b| b.until > Instant::now());
+            let waiting = self.backoffs.get(&target).is_some_and(|b| b.until > Instant::now());
             let is_joined =
                 participant.has_left() || is_joined(mesh, self.status_of(mesh), reference);
-            if waiting || self.writing.contains(target) || !is_joined {
+            if waiting || self.writing.contains(&target) || !is_joined {
                 continue;
             }
             // The observer says why a cluster without a connection is away.
             let Ok(connection) = self.shared.access.connection(reference) else { continue };
-            let Some(plan) = planner.target_plan(target) else { continue };
+            let Some(plan) = planner.target_plan(cluster) else { continue };
             let batch = WriteBatch {
                 cluster: reference.clone(),
                 connection,
                 fence: self.shared.fence.clone(),
                 clusters: self.shared.clusters.clone(),
-                data_plane: mesh.spec.data_plane,
+                data_plane: *plane,
                 plan,
             };
-            let op = self.shared.ledger.begin("mesh-apply", self.id.to_string(), target.to_owned());
-            let target = target.to_owned();
+            let op = self.shared.ledger.begin("mesh-apply", self.id.to_string(), cluster.clone());
             self.writing.insert(target.clone());
             self.writes.push(Box::pin(async move {
                 let result = op.in_span(batch.write()).await;
@@ -239,15 +276,35 @@ impl MeshReconciler {
     /// reconcile again, unless the mesh is ready.
     fn start_mesh_write(
         &mut self,
-        planner: &Planner,
+        planners: &Planners,
         clusters: &ObservedClusters,
         mesh: &ClusterMesh,
         participants: &BTreeMap<String, Participant>,
     ) -> Option<Instant> {
         let deleting = mesh.metadata.deletion_timestamp.is_some();
         let before = self.status_of(mesh);
-        let is_clear = |name: &str| !self.writing.contains(name) && planner.is_clear(name);
-        let mut status = planner.status(before, mesh.metadata.generation);
+        let is_clear = |name: &str, plane: DataPlane| {
+            let is_clear = planners.get(&plane).is_some_and(|planner| planner.is_clear(name));
+            is_clear && !self.writing.contains(&(plane, name.to_owned()))
+        };
+        let generation = mesh.metadata.generation;
+        let of = |plane: DataPlane| planners.get(&plane);
+        let mut status = match (of(DataPlane::Kilo), of(DataPlane::Wireguard)) {
+            (Some(kilo), Some(ours)) => status::merged(kilo, ours, &self.moves, before, generation),
+            (Some(one), None) | (None, Some(one)) => one.status(before, generation),
+            (None, None) => return None,
+        };
+        // One that is no longer wanted is noted until no cluster has its peers any more.
+        let wanted = mesh.spec.data_planes();
+        let noted = planners.keys().filter(|plane| {
+            let mut all = participants.iter();
+            let is_clear = |name: &str, participant: &Participant| {
+                !participant.ambiguous
+                    && is_clear_of(clusters, name, participant, **plane, is_clear)
+            };
+            wanted.contains(plane) || !all.all(|(name, it)| is_clear(name, it))
+        });
+        status.data_planes = noted.copied().collect();
         let services = self.shared.services.load();
         let of_mesh = ServiceContext {
             mesh: mesh.name_any(),
@@ -263,7 +320,9 @@ impl MeshReconciler {
             status.conditions.push(status::services_condition(problems.get(&self.id)));
         }
         for cluster in &mut status.clusters {
-            let error = self.backoffs.get(&cluster.name).and_then(|b| b.error.as_ref());
+            let of = |plane| self.backoffs.get(&(plane, cluster.name.clone()));
+            let backoffs = [DataPlane::Kilo, DataPlane::Wireguard].into_iter().filter_map(of);
+            let error = backoffs.filter_map(|it| it.error.as_ref()).next();
             if let (Some(WAITING_FOR_WRITES), Some(error)) = (cluster.why.as_deref(), error) {
                 cluster.why = Some(format!("its peers cannot be written: {error}"));
             }
@@ -272,7 +331,9 @@ impl MeshReconciler {
         let changed = before != Some(&status);
         let ready = status_writer::is_ready(&status);
         let urgent = before.is_none_or(|before| {
-            status_writer::is_ready(before) != ready || before.joined != status.joined
+            status_writer::is_ready(before) != ready
+                || before.joined != status.joined
+                || before.data_planes != status.data_planes
         });
         let (write, urgent) = match (deleting, has_finalizer(mesh)) {
             (false, false) => (Some(MeshWrite::AddFinalizer), true),
@@ -325,13 +386,13 @@ impl MeshReconciler {
         }
     }
 
-    fn finish_batch(&mut self, target: &str, BatchResult { written, error }: BatchResult) {
+    fn finish_batch(&mut self, target: &Target, BatchResult { written, error }: BatchResult) {
         let mesh = &self.id;
         self.writing.remove(target);
-        debug!(%mesh, target, written, "wrote peers");
-        let state = self.backoffs.entry(target.to_owned()).or_insert_with(WriteBackoff::new);
+        debug!(%mesh, target = target.1, written, "wrote peers");
+        let state = self.backoffs.entry(target.clone()).or_insert_with(WriteBackoff::new);
         if let Some(error) = state.finished(error) {
-            warn!(%mesh, target, error, "cannot write peers");
+            warn!(%mesh, target = target.1, error, "cannot write peers");
         }
     }
 }

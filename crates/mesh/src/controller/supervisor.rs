@@ -86,7 +86,7 @@ impl Supervisor {
         let mut wanted: BTreeMap<MeshClusterRef, Wants> = BTreeMap::new();
         for mesh in meshes.values() {
             for cluster in references(mesh) {
-                wanted.entry(cluster).or_default().add(&mesh.spec, needs_services(mesh));
+                wanted.entry(cluster).or_default().add(mesh, needs_services(mesh));
             }
         }
         // No other namespace is watched: a store may have thousands of Secrets.

@@ -20,7 +20,7 @@ fn every_field_that_is_written_is_in_the_definition() {
         endpoint: Some(PeerEndpoint { dns_or_ip: host, port: 51820 }),
         persistent_keepalive: 25,
         public_key: "K".to_owned(),
-        next_public_key: None,
+        ..PeerSpec::default()
     };
     let peer = serde_json::to_value(Peer::new(objects::kinds::DataPlane::Kilo, "p", spec)).unwrap();
     let definition = peer_crd();

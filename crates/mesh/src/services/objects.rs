@@ -284,3 +284,35 @@ fn definition(
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+
+    /// What we write is what `discovery.k8s.io/v1` documents: every field is one of its own, of its type.
+    #[test]
+    fn an_endpoint_slice_is_one_of_v1() {
+        let slice = EndpointSlice {
+            metadata: ObjectMeta { name: Some("web-a".to_owned()), ..ObjectMeta::default() },
+            address_type: "IPv4".to_owned(),
+            endpoints: Some(vec![Endpoint {
+                addresses: vec!["10.1.0.1".to_owned()],
+                conditions: Some(EndpointConditions { ready: Some(true) }),
+                hostname: Some("web-0".to_owned()),
+            }]),
+            ports: Some(vec![EndpointPort {
+                name: Some("http".to_owned()),
+                protocol: Some("TCP".to_owned()),
+                port: Some(8080),
+            }]),
+        };
+        let mut ours = serde_json::to_value(&slice).unwrap();
+        ours["apiVersion"] = json!("discovery.k8s.io/v1");
+        ours["kind"] = json!("EndpointSlice");
+        let documented: k8s_openapi::api::discovery::v1::EndpointSlice =
+            serde_json::from_value(ours.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&documented).unwrap(), ours);
+    }
+}

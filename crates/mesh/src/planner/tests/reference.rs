@@ -20,7 +20,8 @@ pub(super) fn plan(
     others: &[ClusterMesh],
     observations: &BTreeMap<String, Observation>,
 ) -> Plan {
-    let context = MeshContext::new(mesh, others);
+    let plane = mesh.spec.data_plane;
+    let context = MeshContext::new(mesh, others, plane, &BTreeMap::new());
     let sources = sources(&context, observations);
     // The first node by cluster and name owns a plain name while no peer of that name exists.
     let mut plain: HashMap<&str, (&str, &str)> = HashMap::new();
@@ -106,10 +107,12 @@ fn target_plan<'c>(
     if wanted {
         for (source, of) in sources.iter().filter(|(source, _)| **source != target) {
             let name_owner: &dyn Fn(&PeeredNode) -> _ = &|node| plain[&*node.peer_names.plain];
-            let pair = ClusterPair { context, source, cluster: of, peers, name_owner };
+            let Some(routing) = context.routing(source, target) else { continue };
+            let (cluster, nodes) = (of, of.nodes(false));
+            let pair = ClusterPair { context, source, cluster, nodes, routing, peers, name_owner };
             let carrier = pair.best_carrier();
             let (mut wanted, mut registered) = (0, 0);
-            for (name, node) in &of.peered {
+            for (name, node) in nodes {
                 let decision = pair.decide(node, carrier.as_ref() == Some(name));
                 wanted += 1;
                 registered += u32::from(decision.registered);
