@@ -19,10 +19,10 @@ use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use serde_json::Value;
 
-use crate::interface::host_interface;
+use crate::interface::{calico_interface, host_interface};
 use crate::ready;
 use crate::spec::{Args, Code, Command, Configuration, Error, Invocation, Success, Version};
-use crate::wire::{self, AddRequest, AttachmentKey, LARGEST, Operation, Reply, Request};
+use crate::wire::{self, AddRequest, AttachmentKey, LARGEST, Operation, Pod, Reply, Request};
 
 /// The part of the timeout that is kept for the agent's reply to arrive: the agent should be the one to
 /// say what took so long.
@@ -95,11 +95,12 @@ fn execute(
                 other => done(other),
             }
         }
-        Invocation::Del { key } => {
+        Invocation::Del { key, args: Args { pod } } => {
+            let is_gone = || is_gone(&key, pod.as_ref());
             let del = Operation::Del { key: key.clone(), network: config.name.clone() };
-            match agent.call(del, None, || is_gone(&key)) {
+            match agent.call(del, None, is_gone) {
                 Ok(reply) => done(reply),
-                Err(error) if never_began(&error) && is_gone(&key) => Ok(None),
+                Err(error) if never_began(&error) && is_gone() => Ok(None),
                 Err(error) => Err(away(socket, &error)),
             }
         }
@@ -213,13 +214,17 @@ fn open(netns: &Path) -> Result<OwnedFd, Error> {
     })
 }
 
-/// Says whether the node has no interface of this attachment (any more).
-fn is_gone(key: &AttachmentKey) -> bool {
+/// Says whether the node has no interface of this attachment (any more), by whatever name it went.
+fn is_gone(key: &AttachmentKey, pod: Option<&Pod>) -> bool {
     let family = AddressFamily::INET;
     let flags = SocketFlags::CLOEXEC;
     rustix::net::socket_with(family, SocketType::DGRAM, flags, None).is_ok_and(|socket| {
-        let index = rustix::net::netdevice::name_to_index(&socket, &host_interface(key));
-        index == Err(rustix::io::Errno::NODEV)
+        let is_absent = |name: &str| {
+            let index = rustix::net::netdevice::name_to_index(&socket, name);
+            index == Err(rustix::io::Errno::NODEV)
+        };
+        is_absent(&host_interface(key))
+            && calico_interface(key, pod).is_none_or(|name| is_absent(&name))
     })
 }
 

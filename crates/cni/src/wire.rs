@@ -139,6 +139,8 @@ pub enum Show {
     Faults,
     /// Egresses, and who of this node uses them.
     Egresses,
+    /// The encrypted ways from this node to the others.
+    Nodes,
     /// The way from this node to the one of that name, looked at with packets.
     Towards(String),
 }

@@ -20,6 +20,8 @@
 //!   again, so do assignments.
 //! - Reading never waits.
 
+#[cfg(feature = "simulation")]
+pub mod simulation;
 mod writer;
 
 use std::fmt;
@@ -124,7 +126,7 @@ pub enum ReleaseError {
 
 /// Why a block could not be adopted, cordoned or dropped.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BlockError {
+pub enum BlockError {
     #[error("{0}")]
     Refused(String),
     #[error("the journal of addresses cannot be written: {0}")]
@@ -156,9 +158,20 @@ impl Addresses {
         request: AssignRequest,
         deadline: Deadline,
     ) -> Result<Assignment, AssignError> {
+        self.assign_telling(request, deadline, |_| ()).await
+    }
+
+    /// The same, and tells `chosen` which addresses it will be, as they go to the disk: nobody else is given
+    /// them, unless this fails or the machine does. It is called on the writer's thread and must not wait.
+    pub async fn assign_telling(
+        &self,
+        request: AssignRequest,
+        deadline: Deadline,
+        chosen: impl FnOnce(&Arc<Attachment>) + Send + 'static,
+    ) -> Result<Assignment, AssignError> {
         let pool = request.pool.clone();
         let (answer, answered) = oneshot::channel();
-        let waiting = writer::Waiting { request, deadline, answer };
+        let waiting = writer::Waiting { request, deadline, chosen: Box::new(chosen), answer };
         self.queue.try_send(Message::Assign(Box::new(waiting))).map_err(|error| match error {
             QueueError::Full => AssignError::Busy { retry_after: COME_BACK },
             QueueError::Closed => AssignError::Closed,
@@ -226,7 +239,7 @@ impl Addresses {
     }
 
     /// Assigns from this block of this node from now on, also if it was cordoned.
-    pub(crate) async fn adopt(
+    pub async fn adopt(
         &self,
         block: &str,
         pool: &str,

@@ -90,13 +90,12 @@ impl BlockClaims {
             metrics: ClaimMetrics::default(),
         };
         let (name, stop) = (node.name.clone(), tasks.stopping());
-        let status = BlockStatusWriter {
-            objects: objects.clone(),
-            node: name.clone(),
-            addresses: addresses.clone(),
-            claims: claims.clone(),
-            written: BTreeMap::new(),
-        };
+        let status = BlockStatusWriter::new(
+            objects.clone(),
+            name.clone(),
+            addresses.clone(),
+            claims.clone(),
+        );
         let pace = block_status::PACE;
         let write =
             reconcile("block-status", name.clone(), pace, status, ledger.clone(), stop.clone());

@@ -35,6 +35,7 @@ use crate::addresses::OpenError;
 use crate::claims::{BlockClaims, NodeIdentity};
 use crate::datapath::PodPolicies;
 use crate::egress::{self, EgressHold, EgressMetrics, EgressReconciler};
+use crate::encryption::PodEncryption;
 use crate::masquerade::{self, MasqueradeMetrics, MasqueradeReconciler};
 use crate::namespace_pools::NamespacePools;
 use crate::node::{Node, NodeError};
@@ -45,7 +46,7 @@ use crate::routes::{self, RouteReconciler};
 use crate::server::{self, ListenError, ServerLimits};
 use crate::service::{CniService, RequestLimits};
 use crate::trust::{self, BlockTrust, NodeLister};
-use crate::wiring::{PodMtu, Wiring};
+use crate::wiring::{InterfaceNaming, PodMtu, Wiring};
 use crate::{Addresses, Attachment, pool};
 use show::Listings;
 
@@ -67,6 +68,8 @@ pub struct NetConfig {
     pub subnets: Vec<Subnet>,
     /// Whether that pool is masqueraded.
     pub masquerade: bool,
+    /// By what name pods' interfaces go at the node's side.
+    pub interface_names: InterfaceNaming,
     /// The MTU of pods; by default the uplink's.
     pub mtu: Option<u32>,
     /// The UDP port of the overlay, the same on all nodes.
@@ -79,6 +82,8 @@ pub struct NetConfig {
     pub export_table: Option<u32>,
     /// How long the node still counts as ready after this agent was last healthy ([`cni::ready`]).
     pub grace: Duration,
+    /// How packets between nodes are encrypted; none if they are not.
+    pub encryption: Option<PodEncryption>,
     /// Whether the store is an API server: then there are namespaces, and a controller leads.
     pub kubernetes: bool,
 }
@@ -137,7 +142,9 @@ pub fn start_with(
     let node = Node::new(Namespace::current().map_err(StartError::Namespace)?);
     node.forward().map_err(StartError::Node)?;
     let uplink = node.uplink_mtu().map_err(StartError::Node)?;
-    let mtu = config.mtu.unwrap_or(uplink);
+    // Packets of pods must fit the tunnel that they go through.
+    let carried = config.encryption.as_ref().map_or(uplink, |it| it.mtu.min(uplink));
+    let mtu = config.mtu.unwrap_or(uplink).min(carried);
     let listener = server::listen(&config.socket)?;
     let addresses = Addresses::open(&config.data, &tasks).map_err(StartError::Open)?;
     let policies = match policies {
@@ -156,6 +163,7 @@ pub fn start_with(
     let device = DeviceSettings { port: config.vxlan_port, mtu: overlay::mtu(uplink, over_ipv4) };
     let identity = NodeIdentity { name: config.node.clone(), addresses: reached };
     let known_as = identity.clone();
+    let reached = identity.addresses.clone();
     let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);
     claims.register(registry);
     let pools_ready = readiness.announce("address-pools");
@@ -180,7 +188,10 @@ pub fn start_with(
     let hold = (config.kubernetes && config.egress)
         .then(|| EgressHold::watch(node.clone(), &config.node, &objects, &tasks));
     let held = hold.clone().map(|hold| Arc::new(hold) as Arc<dyn PodPolicies>);
-    let wiring = Wiring::new(node.clone(), mtus).with_policies(policies).with_policies(held);
+    let wiring = Wiring::new(node.clone(), mtus).named(config.interface_names);
+    let guarded = config.encryption.as_ref().and_then(PodEncryption::hold);
+    let guarded = guarded.map(|hold| Arc::new(hold) as Arc<dyn PodPolicies>);
+    let wiring = wiring.with_policies(guarded).with_policies(policies).with_policies(held);
     let (datapath, limits) = (wiring.clone(), RequestLimits::default());
     let service = CniService::new(datapath, addresses.clone(), pools, ledger.clone(), limits);
     service.register(registry);
@@ -191,7 +202,7 @@ pub fn start_with(
         EgressReconciler::new(
             node.clone(),
             known_as,
-            DeviceSettings { port: config.egress_port, ..device },
+            DeviceSettings { port: config.egress_port, mtu: overlay::mtu(carried, over_ipv4) },
             &objects,
             hold,
             addresses.clone(),
@@ -203,6 +214,7 @@ pub fn start_with(
     });
     let listings = Listings {
         egress: egress.as_ref().map(EgressReconciler::seen),
+        encryption: config.encryption.clone(),
         mtu,
         node: config.node.clone(),
         objects: objects.clone(),
@@ -257,7 +269,8 @@ pub fn start_with(
         addresses.clone(),
         masqueraded,
         tasks_of_kernel,
-    );
+    )
+    .with_tunnel(config.encryption.as_ref().map(|it| it.interface.clone()));
     let pace = masquerade::PACE;
     let masquerading =
         reconcile("masquerade", key.clone(), pace, masquerading, ledger.clone(), stop.clone());
@@ -265,6 +278,7 @@ pub fn start_with(
     let table = config.export_table;
     let routes =
         RouteReconciler::new(node, trust, doubted, addresses.clone(), table, device, tasks.clone());
+    let routes = routes.with_encryption(config.encryption.map(|it| it.network), reached);
     let pace = routes::PACE;
     let routes = reconcile("routes", key.clone(), pace, routes, ledger.clone(), stop.clone());
     tasks.spawn("net-routes", routes);

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use kernel::netlink::Mac;
 use kernel::netns;
 
-use crate::wiring::{Fault, WiringError};
-use crate::{Attachment, AttachmentKey, NamespaceId};
+use crate::wiring::{Fault, WiringError, host_interface};
+use crate::{Attachment, AttachmentKey, NamespaceId, Pod};
 
 pub trait Datapath: Send + Sync + 'static {
     /// A network namespace that is held, so that it stays what it is.
@@ -24,8 +24,14 @@ pub trait Datapath: Send + Sync + 'static {
 
     fn id(&self, namespace: &Self::Namespace) -> NamespaceId;
 
+    /// Names the interface at the node's side of an attachment that comes.
+    fn host_interface(&self, key: &AttachmentKey, _pod: Option<&Pod>) -> String {
+        host_interface(key)
+    }
+
     /// Makes what is missing and leaves what is right: to call it twice is to call it once. What needs no
-    /// address is made before the addresses are asked for. If it fails it has removed what it made; the
+    /// address is made before the addresses are asked for, and what no packet can come by before they are
+    /// recorded. If it fails it has removed what it made; the
     /// error says what is left. Whether anybody still waits after the last step is for the caller to see.
     fn set_up_when(
         &self,
@@ -42,10 +48,11 @@ pub trait Datapath: Send + Sync + 'static {
         progress: &dyn Progress,
     ) -> Result<PodInterfaces, WiringError> {
         let shared = Arc::new(attachment.clone());
-        let assigned = || Some(Arc::clone(&shared));
+        let chosen = || Some(Arc::clone(&shared));
         let (key, pool) = (&attachment.key, attachment.pool.as_str());
-        let mac = attachment.mac;
-        self.set_up_when(&Coming { key, pool, mac, assigned: &assigned }, namespace, progress)
+        let (host_interface, mac) = (attachment.host_interface.as_str(), attachment.mac);
+        let coming = Coming { key, host_interface, pool, mac, chosen: &chosen, recorded: &|| true };
+        self.set_up_when(&coming, namespace, progress)
     }
 
     /// Succeeds when nothing is left, whoever removed it; where nothing is, it costs one kernel call.
@@ -76,11 +83,15 @@ pub trait Datapath: Send + Sync + 'static {
 #[derive(Clone, Copy)]
 pub struct Coming<'a> {
     pub key: &'a AttachmentKey,
+    /// The name that its interface at the node's side is to have.
+    pub host_interface: &'a str,
     pub pool: &'a str,
     /// The hardware address that was chosen for the pod's interface.
     pub mac: Option<[u8; 6]>,
-    /// Waits for the addresses; none if there will be none.
-    pub assigned: &'a dyn Fn() -> Option<Arc<Attachment>>,
+    /// Waits until the addresses are known; none if there will be none.
+    pub chosen: &'a dyn Fn() -> Option<Arc<Attachment>>,
+    /// Waits until they are on disk: from then on they may be used. False if they will not be.
+    pub recorded: &'a dyn Fn() -> bool,
 }
 
 impl fmt::Debug for Coming<'_> {

@@ -33,10 +33,13 @@ use sha2::{Digest, Sha256};
 
 pub use controller::{EgressControllerConfig, start as start_controller};
 pub use gateway::{Gateway, GatewayError, GatewaySettings, GatewayUse};
+pub use health::follow as follow_silent;
 pub use hold::{Choices, EgressHold, HOLD_TABLE, PodChoice};
 pub(crate) use kernel_state::remove;
 pub use kernel_state::{EgressDevice, EgressError, apply};
-pub use plan::{ClassNumbers, Client, EgressInputs, EgressProgram, EgressView, ReplicaView, plan};
+pub use plan::{
+    ClassNumbers, Client, EgressInputs, EgressProgram, EgressView, ReplicaView, plan, plan_on,
+};
 pub(crate) use reconciler::{EgressMetrics, EgressReconciler, EgressSeen, PACE};
 pub use table::{EgressTable, TABLE};
 

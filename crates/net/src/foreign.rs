@@ -9,8 +9,7 @@ use std::net::IpAddr;
 
 use kernel::netlink::{self, Netlink, RouteKind};
 
-use crate::reconcile::is_ours;
-use crate::wiring::MAIN_TABLE;
+use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, is_ours};
 
 /// Where Coil has the routes to its pods, unless it is told otherwise.
 const COIL_PODS: u32 = 116;
@@ -34,7 +33,12 @@ pub(crate) fn read(netlink: &mut Netlink) -> Result<ForeignAddresses, netlink::E
             other => other?,
         };
         for route in routes {
-            let RouteKind::Link(link) = route.kind else { continue };
+            if route.protocol == ROUTE_PROTOCOL {
+                continue;
+            }
+            let (RouteKind::Link(link) | RouteKind::Sourced { link, .. }) = route.kind else {
+                continue;
+            };
             let whole = route.destination.prefix_len() == route.destination.max_prefix_len();
             if let Some(name) = links.get(&link).filter(|_| whole) {
                 found.insert(route.destination.addr(), name.clone());

@@ -150,6 +150,12 @@ impl Journal {
         Ok(())
     }
 
+    /// How many bytes a crash leaves for sure, and how many there are.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn on_disk(&self) -> (u64, u64) {
+        (self.synced, self.bytes)
+    }
+
     /// Behaves from now on as if the disk took no more.
     #[cfg(test)]
     pub(crate) fn fail(&mut self) {
@@ -252,5 +258,7 @@ fn replay(bytes: &[u8]) -> Result<Replayed, ReplayError> {
     Ok(Replayed { table, good })
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 //!                          └───────► Datapath: Wiring ─► kernel
 //! KernelReconciler: journal × kernel      routes: blocks that are trusted ─► kernel
 //! masquerade: pools ─► kernel (nf_tables)
+//! encryption: blocks that are trusted ─► the WireGuard interface
 //! ```
 //!
 //! Invariants:
@@ -20,9 +21,13 @@ pub mod coil;
 pub mod daemon;
 pub mod datapath;
 pub mod egress;
+pub mod encryption;
 #[cfg(feature = "faults")]
 pub mod faults;
 mod foreign;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod journal;
 mod local_block;
 pub mod masquerade;

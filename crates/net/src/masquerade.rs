@@ -104,6 +104,8 @@ pub(crate) struct MasqueradeReconciler {
     /// The last reading of each counter: the kernel's begin at zero with the rule.
     counted: BTreeMap<Arc<str>, u64>,
     statistics: Option<Statistics>,
+    /// The interface through which packets to pods and nodes are encrypted.
+    tunnel: Option<String>,
 }
 
 impl MasqueradeReconciler {
@@ -125,7 +127,14 @@ impl MasqueradeReconciler {
             table: None,
             counted: BTreeMap::new(),
             statistics: None,
+            tunnel: None,
         }
+    }
+
+    /// Leaves alone what goes into that interface.
+    pub(crate) fn with_tunnel(mut self, tunnel: Option<String>) -> Self {
+        self.tunnel = tunnel;
+        self
     }
 
     /// Takes the pools as they are. One that is gone stays while this node has blocks of it.
@@ -175,7 +184,7 @@ impl Reconciler for MasqueradeReconciler {
             return Ok(Next::OnChange);
         }
         self.look();
-        let wanted = Ruleset::of(&self.known);
+        let wanted = Ruleset::beside(&self.known, self.tunnel.as_deref());
         let (node, table) = (self.node.clone(), self.table.take());
         let work = move || {
             let inside = || -> Result<_, NatError> {

@@ -130,6 +130,13 @@ impl Underlay {
         Some(Tunnel { link, remote, network: NETWORK, gateway: Some(gateway_of(&block.node)) })
     }
 
+    /// Returns the tunnel to a block's node, if any packet to the block takes it.
+    pub(crate) fn tunnel_to(&self, block: &RoutedBlock) -> Option<Tunnel> {
+        let mut families = block.networks.iter().map(|network| network.addr().is_ipv4());
+        let tunnelled = families.any(|is_ipv4| self.is_tunnelled(block, is_ipv4));
+        self.tunnel(block).filter(|_| tunnelled)
+    }
+
     /// Returns the address that a tunnel leads to: IPv4 where both ends have it.
     fn remote(&self, via: &[IpAddr]) -> Option<IpAddr> {
         let of = |is_ipv4: bool| via.iter().copied().find(|address| address.is_ipv4() == is_ipv4);
@@ -145,9 +152,7 @@ impl Underlay {
     ) -> BTreeMap<&'a str, (Tunnel, &'a [IpAddr])> {
         let mut nodes = BTreeMap::new();
         for block in blocks.iter().filter(|block| block.node != own) {
-            let mut families = block.networks.iter().map(|network| network.addr().is_ipv4());
-            let tunnelled = families.any(|is_ipv4| self.is_tunnelled(block, is_ipv4));
-            if let Some(tunnel) = self.tunnel(block).filter(|_| tunnelled) {
+            if let Some(tunnel) = self.tunnel_to(block) {
                 nodes.entry(block.node.as_str()).or_insert((tunnel, block.via.as_slice()));
             }
         }

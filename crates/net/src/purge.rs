@@ -1,6 +1,7 @@
 //! Removes from the node's kernel what agents made, for a node on which none runs any more.
 //!
-//! Agents made the interfaces whose names follow from an attachment, and the routes with Fairlead's
+//! Agents made the interfaces whose names follow from an attachment or that are in the group of pods'
+//! interfaces, and the routes with Fairlead's
 //! protocol number, in the main table and in the tables that blocks were exported to. To purge a node
 //! twice is to purge it once.
 
@@ -9,8 +10,7 @@ use kernel::netlink::{Change, Link, LinkRef, Netlink, Route};
 use crate::egress;
 use crate::node::{Node, NodeError};
 use crate::overlay;
-use crate::reconcile::is_ours;
-use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
+use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, is_ours};
 
 /// The outcome of a purge.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

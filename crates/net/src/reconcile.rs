@@ -32,7 +32,6 @@ use stallproof::readiness::Component;
 use stallproof::{Deadline, Tasks, sentence};
 use tracing::{info, warn};
 
-pub(crate) use plan::is_ours;
 pub use plan::{KernelState, Repair, UnderWay, plan};
 
 use crate::foreign;

@@ -1,8 +1,8 @@
 //! Routes to blocks: to the blocks of other nodes, and to this node's own for routers to announce.
 //!
 //! ```text
-//! blocks that are believed ([`trust`]) ─► wanted (pure) ─┐
-//! kernel: main table, export table ──────────────────────┴─► plan (pure) ─► apply
+//! blocks that are believed ([`trust`]) ─► RoutePlanner (pure, by what changed) ─┐
+//! kernel: main table, export table ─────────────────────────────────────────────┴─► changes ─► kernel
 //! ```
 //!
 //! - Another node's block gets `BLOCK via NODE`, for each family that both have; or, where its pool says
@@ -12,9 +12,14 @@
 //!   its like take what they announce.
 //! - Only routes with Fairlead's protocol number are ever touched, and of those only what this file makes.
 //! - While the store has not listed all blocks, pools and Nodes nothing is removed.
+//! - A block or a node that changes costs what it touches, however large the cluster. Twice a minute the
+//!   kernel is read and compared as a whole, since others may remove routes.
+
+mod planner;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -26,15 +31,19 @@ use stallproof::backoff::Curve;
 use stallproof::snapshot::Changes;
 use stallproof::{Snapshot, Tasks};
 use tracing::{info, warn};
+use wireguard::PodNetwork;
 
 use crate::Addresses;
 use crate::addresses::{AddressTable, LocalBlock};
 use crate::claims::Blocks;
+use crate::encryption::pod_network;
 use crate::node::{KernelCallError, Node, NodeError, kernel_call};
 use crate::overlay::{self, DeviceSettings, NODE_TABLE, Underlay};
 use crate::pool::Pools;
-use crate::trust::{self, BlockTrust, NodeAddresses, ReportedDoubts, Verdict};
+use crate::trust::{self, BlockTrust, Judge, NodeAddresses, ReportedDoubts, Verdict};
 use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL};
+
+pub use planner::{BlockRef, KernelRoutes, RoutePlanner};
 
 /// Where BIRD and its like look unless told otherwise; what Coil uses.
 pub const EXPORT_TABLE: u32 = 119;
@@ -131,16 +140,19 @@ pub fn wanted(inputs: &RouteInputs, underlay: &Underlay) -> RouteState {
     RouteState { routes: routes.into_values().collect(), neighbours, rules }
 }
 
+/// Says whether a route is one of those that this file makes.
+fn is_ours(route: &Route) -> bool {
+    route.protocol == ROUTE_PROTOCOL
+        && matches!(route.kind, RouteKind::Via(_) | RouteKind::Blackhole | RouteKind::Tunnel(_))
+}
+
 /// Plans the changes. Unless everything is known (`complete`), nothing is removed.
 pub fn plan(wanted: &RouteState, found: &RouteState, complete: bool) -> Vec<Change<'static>> {
     let place = |route: &Route| (route.table, route.destination);
     let routes: BTreeMap<_, _> = wanted.routes.iter().map(|route| (place(route), *route)).collect();
-    let ours = |route: &&Route| {
-        route.protocol == ROUTE_PROTOCOL
-            && matches!(route.kind, RouteKind::Via(_) | RouteKind::Blackhole | RouteKind::Tunnel(_))
-    };
-    let found_routes: HashSet<Route> = found.routes.iter().filter(ours).copied().collect();
-    let stale = found.routes.iter().filter(ours);
+    let ours = || found.routes.iter().filter(|route| is_ours(route));
+    let found_routes: HashSet<Route> = ours().copied().collect();
+    let stale = ours();
     let stale = stale.filter(|route| complete && !routes.contains_key(&place(route)));
     let missing = routes.values().filter(|route| !found_routes.contains(*route));
     let (neighbours, rules) = (&wanted.neighbours, &wanted.rules);
@@ -166,6 +178,9 @@ pub fn plan(wanted: &RouteState, found: &RouteState, complete: bool) -> Vec<Chan
     changes
 }
 
+/// The pod network as it is told, and the addresses at which this node is reached.
+type EncryptedNetwork = (Snapshot<Option<PodNetwork>>, Snapshot<Vec<IpAddr>>);
+
 /// Keeps the kernel's routes in line: when blocks change, and from time to time, since others may
 /// remove routes.
 #[derive(Debug)]
@@ -180,9 +195,13 @@ pub(crate) struct RouteReconciler {
     reported: ReportedDoubts,
     /// The routes that failed at the last attempt: they are logged when they are others.
     failing: Vec<String>,
-    known: Option<KnownRoutes>,
+    judge: Judge,
+    /// None before the first attempt, and after one that did not come back.
+    routes: Option<BlockRoutes>,
+    /// If it is encrypted.
+    encryption: Option<EncryptedNetwork>,
     /// This node's blocks at the last attempt.
-    own: Vec<RoutedBlock>,
+    own: BTreeMap<Arc<str>, Arc<RoutedBlock>>,
     blocks: Changes<Blocks>,
     pools: Changes<Pools>,
     nodes: Option<Changes<NodeAddresses>>,
@@ -213,9 +232,21 @@ impl RouteReconciler {
             tasks,
             reported: ReportedDoubts::default(),
             failing: Vec::new(),
-            known: None,
-            own: Vec::new(),
+            judge: Judge::default(),
+            routes: None,
+            encryption: None,
+            own: BTreeMap::new(),
         }
+    }
+
+    /// Tells the pod network to what encrypts it. This node is reached at these `addresses`.
+    pub(crate) fn with_encryption(
+        mut self,
+        network: Option<Snapshot<Option<PodNetwork>>>,
+        addresses: Snapshot<Vec<IpAddr>>,
+    ) -> Self {
+        self.encryption = network.map(|network| (network, addresses));
+        self
     }
 }
 
@@ -223,22 +254,46 @@ impl Reconciler for RouteReconciler {
     type Error = KernelCallError;
 
     async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, KernelCallError> {
-        let verdict = self.trust.verdict();
+        let changed = self.judge.update(&self.trust);
+        let verdict = self.judge.verdict();
         self.doubted.set(i64::try_from(verdict.doubts.len()).unwrap_or(i64::MAX));
         for (block, why) in self.reported.news(&verdict.doubts).iter().take(LOGGED) {
             warn!(block, why, "a block is not believed");
         }
-        let inputs = RouteInputs::new(&self.trust, &verdict, self.export_table, self.device);
-        self.trust.believed.publish(verdict.believed);
         // The journal knows this node's own blocks, also while the store is away.
         self.own = own_blocks(&self.trust, &self.addresses);
-        let mut inputs = inputs;
-        inputs.blocks.extend(self.own.iter().cloned());
-        let (node, known) = (self.node.clone(), self.known.take());
-        let work = move || apply_known(&node, &inputs, known);
+        let complete = verdict.complete;
+        let pools = self.trust.pools.load();
+        if let Some((network, addresses)) = &self.encryption {
+            let others = verdict.blocks().filter(|block| block.node != self.trust.node);
+            let (reached, own) = (addresses.load().to_vec(), self.own.values());
+            network.publish(Some(pod_network(reached, own, others, &pools, complete)));
+        }
+        if !changed.is_empty() {
+            self.trust.believed.update(|believed| {
+                believed.clone_from(&verdict.believed);
+                true
+            });
+        }
+        let mut routes = match self.routes.take() {
+            Some(mut routes) => {
+                changed.iter().for_each(|name| routes.planner.set_listed(name, verdict));
+                routes
+            }
+            None => {
+                let (node, table) = (&self.trust.node, self.export_table);
+                let mut routes = BlockRoutes::new(node, table, self.device);
+                verdict.believed.keys().for_each(|name| routes.planner.set_listed(name, verdict));
+                routes
+            }
+        };
+        routes.planner.set_own(&self.own);
+        routes.planner.set_overlaid(overlaid(&pools));
+        let node = self.node.clone();
+        let work = move || routes.apply(&node, complete).map(|report| (report, routes));
         let done = kernel_call(&self.tasks, "routes", attempt.deadline, work).await?;
-        let (RouteReport { changed, failed }, known) = done.map_err(KernelCallError::Node)?;
-        self.known = known;
+        let (RouteReport { changed, failed }, routes) = done.map_err(KernelCallError::Node)?;
+        self.routes = Some(routes);
         if changed > 0 {
             info!(changed, "routes to blocks changed");
         }
@@ -273,13 +328,15 @@ impl Reconciler for RouteReconciler {
     }
 }
 
-fn own_blocks(trust: &BlockTrust, addresses: &Addresses) -> Vec<RoutedBlock> {
+fn own_blocks(trust: &BlockTrust, addresses: &Addresses) -> BTreeMap<Arc<str>, Arc<RoutedBlock>> {
     let (view, pools) = (addresses.view(), trust.pools.load());
-    let block = |(_, block): (&str, &LocalBlock)| {
+    let block = |(name, block): (&str, &LocalBlock)| {
         let networks = trust::networks(block.networks());
         let judged = pools.get(block.pool());
         let overlay = judged.map(|judged| judged.object.spec.overlay).unwrap_or_default();
-        RoutedBlock { node: trust.node.clone(), networks, via: Vec::new(), overlay }
+        let node = trust.node.clone();
+        let block = RoutedBlock { node, networks, via: Vec::new(), overlay };
+        (Arc::from(name), Arc::new(block))
     };
     view.blocks().map(block).collect()
 }
@@ -291,23 +348,22 @@ impl RouteInputs {
         export_table: Option<u32>,
         device: DeviceSettings,
     ) -> Self {
-        let pools = trust.pools.load();
-        let overlaid = pools.values().filter(|judged| !judged.object.spec.overlay.is_direct());
-        let overlaid = overlaid.filter_map(|judged| judged.object.spec.networks().ok()).flatten();
         Self {
             node: trust.node.clone(),
-            blocks: verdict.blocks().collect(),
+            blocks: verdict.blocks().map(|block| RoutedBlock::clone(block)).collect(),
             export_table,
-            overlaid: overlaid.flat_map(trust::networks).collect(),
+            overlaid: overlaid(&trust.pools.load()),
             device,
             complete: verdict.complete,
         }
     }
+}
 
-    /// Says whether the tunnel's device is needed: also where nothing but packets from others comes by it.
-    fn needs_device(&self) -> bool {
-        self.blocks.iter().any(|block| !block.overlay.is_direct())
-    }
+/// Returns the networks of the pools that may take the tunnel.
+fn overlaid(pools: &Pools) -> Vec<IpNet> {
+    let overlaid = pools.values().filter(|judged| !judged.object.spec.overlay.is_direct());
+    let overlaid = overlaid.filter_map(|judged| judged.object.spec.networks().ok()).flatten();
+    overlaid.flat_map(trust::networks).collect()
 }
 
 /// The outcome of an attempt.
@@ -337,53 +393,89 @@ pub(crate) fn found(
     Ok(found)
 }
 
-/// What the kernel has, as it was read and as it was changed since.
-#[derive(Clone, Debug)]
-pub struct KnownRoutes {
-    device: Option<u32>,
-    state: RouteState,
-    read: Instant,
-}
-
-/// Brings the kernel's routes in line. Blocks.
-pub fn apply(node: &Node, inputs: &RouteInputs) -> Result<RouteReport, NodeError> {
-    apply_known(node, inputs, None).map(|(report, _)| report)
-}
-
-/// The same, without reading the kernel again if it was read lately. Returns what it has then, unless that
-/// is not certain. Blocks.
-pub fn apply_known(
-    node: &Node,
-    inputs: &RouteInputs,
+/// Routes to blocks: what is wanted, and what the kernel has.
+#[derive(Debug)]
+pub struct BlockRoutes {
+    pub planner: RoutePlanner,
+    /// The name of this node.
+    node: String,
+    export_table: Option<u32>,
+    device: DeviceSettings,
     known: Option<KnownRoutes>,
-) -> Result<(RouteReport, Option<KnownRoutes>), NodeError> {
-    let needed = inputs.needs_device();
-    let mut no_device = None;
-    let device = match needed {
-        true => {
-            let made = overlay::ensure(node, &inputs.node, inputs.device);
-            made.inspect_err(|error| no_device = Some(stallproof::sentence(error))).ok()
-        }
-        false => device(node)?,
-    };
-    let known = known.filter(|known| known.device == device && known.read.elapsed() < LATELY);
-    let (wanted, found, read) = node.netlink(|netlink| {
-        let underlay = Underlay::read(netlink, device)?;
-        let (found, read) = match known {
-            Some(known) => (known.state, known.read),
-            None => (found(netlink, inputs.export_table, device)?, Instant::now()),
-        };
-        Ok((wanted(inputs, &underlay), found, read))
-    })?;
-    let changes = plan(&wanted, &found, inputs.complete);
-    let mut report = node.netlink(|netlink| Ok(make(netlink, &changes)))?;
-    report.failed.extend(no_device.map(|why| format!("no overlay: {why}")));
-    if device.is_some() && !needed && inputs.complete {
-        report.changed += usize::from(overlay::remove(node)?);
-        return Ok((report, None));
+}
+
+/// What the kernel has, as far as it is known.
+#[derive(Debug)]
+struct KnownRoutes {
+    device: Option<u32>,
+    state: KernelRoutes,
+    read: Instant,
+    /// Whether what is not wanted was removed at the last attempt.
+    complete: bool,
+}
+
+impl BlockRoutes {
+    pub fn new(node: &str, export_table: Option<u32>, device: DeviceSettings) -> Self {
+        let planner = RoutePlanner::new(node, export_table);
+        Self { planner, node: node.to_owned(), export_table, device, known: None }
     }
-    let certain = inputs.complete && report.failed.is_empty();
-    Ok((report, certain.then_some(KnownRoutes { device, state: wanted, read })))
+
+    /// Brings the kernel's routes in line; reads them only if that was not done lately. Unless everything is
+    /// known (`complete`), nothing is removed. Blocks.
+    pub fn apply(&mut self, node: &Node, complete: bool) -> Result<RouteReport, NodeError> {
+        let needed = self.planner.needs_device();
+        let mut no_device = None;
+        let device = match needed {
+            true => {
+                let made = overlay::ensure(node, &self.node, self.device);
+                made.inspect_err(|error| no_device = Some(stallproof::sentence(error))).ok()
+            }
+            false => device(node)?,
+        };
+        let lately = |known: &KnownRoutes| known.device == device && known.read.elapsed() < LATELY;
+        let known = self.known.take().filter(lately);
+        let (underlay, mut known) = node.netlink(|netlink| {
+            let underlay = Underlay::read(netlink, device)?;
+            let known = match known {
+                Some(known) if known.complete == complete => known,
+                known => {
+                    let known = match known {
+                        Some(known) => KnownRoutes { complete, ..known },
+                        None => {
+                            let state = found(netlink, self.export_table, device)?.into();
+                            KnownRoutes { device, state, read: Instant::now(), complete }
+                        }
+                    };
+                    self.planner.touch_all(&known.state);
+                    known
+                }
+            };
+            Ok((underlay, known))
+        })?;
+        self.planner.set_underlay(underlay);
+        let changes = self.planner.changes(&known.state, complete);
+        let mut report =
+            node.netlink(|netlink| Ok(make(netlink, &changes, |change| known.state.made(change))))?;
+        report.failed.extend(no_device.map(|why| format!("no overlay: {why}")));
+        self.planner.settle(&known.state);
+        if device.is_some() && !needed && complete {
+            report.changed += usize::from(overlay::remove(node)?);
+            return Ok(report);
+        }
+        self.known = Some(known);
+        Ok(report)
+    }
+}
+
+/// Brings the kernel's routes in line with inputs that are told whole. Blocks.
+pub fn apply(node: &Node, inputs: &RouteInputs) -> Result<RouteReport, NodeError> {
+    let mut routes = BlockRoutes::new(&inputs.node, inputs.export_table, inputs.device);
+    routes.planner.set_overlaid(inputs.overlaid.clone());
+    for (number, block) in inputs.blocks.iter().enumerate() {
+        let name = BlockRef::Listed(format!("{number:09}").into());
+        routes.planner.set_block(&name, Some(Arc::new(block.clone())));
+    }
+    routes.apply(node, inputs.complete)
 }
 
 /// The number of the tunnel's device, if there is one. Blocks.
@@ -394,18 +486,27 @@ pub(crate) fn device(node: &Node) -> Result<Option<u32>, NodeError> {
 
 /// Makes changes together, as far as the kernel takes them. A node that is not on our network must not
 /// hide what else fails: where one fails, those sent with it are made one by one.
-fn make(netlink: &mut Netlink, changes: &[Change<'_>]) -> RouteReport {
+fn make(
+    netlink: &mut Netlink,
+    changes: &[Change<'_>],
+    mut made: impl FnMut(&Change<'_>),
+) -> RouteReport {
     let mut report = RouteReport::default();
     for together in changes.chunks(TOGETHER) {
         if netlink.apply(together).is_ok() {
             report.changed += together.len();
+            together.iter().for_each(&mut made);
             continue;
         }
         for change in together {
             match netlink.apply(std::slice::from_ref(change)) {
-                Ok(()) => report.changed += 1,
-                Err(error) if is_done(change, &error) => report.changed += 1,
-                Err(error) => report.failed.push(stallproof::sentence(&error)),
+                Err(error) if !is_done(change, &error) => {
+                    report.failed.push(stallproof::sentence(&error));
+                }
+                _ => {
+                    report.changed += 1;
+                    made(change);
+                }
             }
         }
     }

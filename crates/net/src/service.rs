@@ -1,8 +1,8 @@
 //! `CniService`: serves a container runtime's requests: an address from the journal, then the kernel.
 //!
 //! ```text
-//! ADD ─► turn of its key ─┬► assign (durable) ─┐
-//!                         └► pair of interfaces ─┴► addresses, routes ─► reply      both on a thread
+//! ADD ─► turn of its key ─┬► assign: chosen ─┬► durable ─┐
+//!                         └► pair ────────────┴► pod's end ─┴► node's end, routes ─► reply   pair and ends on a thread
 //!                                  release ◄─────────┘ failed: it unwound itself
 //! DEL ─► turn of its key ─► detach (journal) ─► reply        then: links by group ─► release
 //! ```
@@ -47,13 +47,13 @@ use prometheus_client::registry::Registry;
 use stallproof::lanes::{LanesConfig, LanesLimits, Stage};
 use stallproof::ledger::Outcome;
 use stallproof::{Deadline, Lanes, Ledger, Op, Refused, Snapshot, Tasks, Work};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::datapath::Datapath;
 use crate::metrics::Metrics;
 use crate::namespace_pools::NamespacePools;
-use crate::wiring::host_interface;
 use crate::{Addresses, AttachmentKey, Pod};
 
 pub use error::RequestError;
@@ -105,9 +105,18 @@ struct Inner<D> {
     threads: Tasks,
     /// The kernel work under way, by key. A thread writes it where it begins and ends; a request that
     /// has its turn and finds its key here was preceded by one that gave up on its work.
-    working: Mutex<HashMap<AttachmentKey, Arc<StepTracker>>>,
+    working: Mutex<HashMap<AttachmentKey, UnderWay>>,
     health: Snapshot<Health>,
     metrics: Metrics,
+    /// An ADD waits for a link to be gone, and tells those who remove links.
+    hurry: Notify,
+}
+
+/// Kernel work on one attachment.
+struct UnderWay {
+    steps: Arc<StepTracker>,
+    /// The name of the attachment's interface at the node's side.
+    host_interface: String,
 }
 
 /// One request about one attachment, from its arrival to its reply.
@@ -159,6 +168,7 @@ impl<D: Datapath> CniService<D> {
             working: Mutex::default(),
             health: Snapshot::new(Health::Reconciling("the agent has just started".to_owned())),
             metrics: Metrics::default(),
+            hurry: Notify::new(),
         }))
     }
 
@@ -186,7 +196,7 @@ impl<D: Datapath> CniService<D> {
     /// The interfaces of requests that have kernel work under way.
     pub(crate) fn interfaces_under_way(&self) -> HashSet<String> {
         let working = self.0.working.lock();
-        working.keys().map(host_interface).collect()
+        working.values().map(|work| work.host_interface.clone()).collect()
     }
 
     /// Serves one request of a runtime. [`Operation::Show`] is served elsewhere.
@@ -287,7 +297,7 @@ impl<D: Datapath> CniService<D> {
     }
 
     fn refuse_stuck(&self, key: &AttachmentKey) -> Result<(), RequestError> {
-        let working = self.0.working.lock().get(key).cloned();
+        let working = self.0.working.lock().get(key).map(|work| Arc::clone(&work.steps));
         match working.filter(|steps| steps.is_abandoned()) {
             Some(steps) => Err(RequestError::Stuck { key: key.clone(), step: steps.now().0 }),
             None => Ok(()),

@@ -17,8 +17,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use imbl::OrdMap;
+use imbl::ordmap::DiffItem;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
 use objects::kinds::{AddressBlock, MOST_BLOCK_BITS, Networks};
@@ -53,12 +56,12 @@ pub(crate) const PACE: Pace = Pace {
 pub(crate) type NodeAddresses = Watched<String, Vec<IpAddr>>;
 
 /// The blocks that were believed at the last look, by name.
-pub(crate) type Believed = BTreeMap<String, BelievedBlock>;
+pub(crate) type Believed = OrdMap<String, BelievedBlock>;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BelievedBlock {
     uid: Option<String>,
-    block: RoutedBlock,
+    block: Arc<RoutedBlock>,
 }
 
 /// The judgement of all blocks.
@@ -72,8 +75,13 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    pub(crate) fn blocks(&self) -> impl Iterator<Item = RoutedBlock> {
-        self.believed.values().map(|believed| believed.block.clone())
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Arc<RoutedBlock>> {
+        self.believed.values().map(|believed| &believed.block)
+    }
+
+    /// Returns the block of that name, if it is believed.
+    pub(crate) fn block(&self, name: &str) -> Option<&Arc<RoutedBlock>> {
+        self.believed.get(name).map(|believed| &believed.block)
     }
 }
 
@@ -126,50 +134,174 @@ pub(crate) fn judge(
         complete: blocks.synced && pools.synced() && nodes.is_none_or(|nodes| nodes.synced),
         ..Verdict::default()
     };
+    let context = Context { own, pools, nodes };
     for (name, block) in blocks.iter() {
-        let spec = &block.spec;
-        let uid = block.metadata.uid.clone();
-        let networks = networks(spec.networks());
-        let before = before.get(name).map(|before| (&before.uid, &before.block));
-        let before = before.filter(|(id, before)| {
-            **id == uid && before.node == spec.node && before.networks == networks
-        });
-        let before = before.map(|(_, block)| block);
-        if before.is_none() {
-            if !pools.synced() {
-                continue;
-            }
-            if let Some(why) = mismatch(pools, block) {
-                verdict.doubts.insert(name.clone(), why);
-                continue;
-            }
-        }
-        let via = match nodes {
-            _ if spec.node == own => Vec::new(),
-            None => spec.node_addresses.clone(),
-            Some(nodes) => match (nodes.get(&spec.node), before) {
-                (Some(addresses), _) => {
-                    let (via, doubt) = reached(&spec.node, &spec.node_addresses, addresses);
-                    verdict.doubts.extend(doubt.map(|doubt| (name.clone(), doubt)));
-                    via
-                }
-                (None, Some(before)) => before.via.clone(),
-                (None, None) => {
-                    if nodes.synced {
-                        let why = format!("there is no Node {}, whose it says it is", spec.node);
-                        verdict.doubts.insert(name.clone(), why);
-                    }
-                    continue;
-                }
-            },
-        };
-        let judged = pools.get(spec.pool.as_str());
-        let overlay = judged.map(|judged| judged.object.spec.overlay);
-        let overlay = overlay.or_else(|| before.map(|before| before.overlay)).unwrap_or_default();
-        let block = RoutedBlock { node: spec.node.clone(), networks, via, overlay };
-        verdict.believed.insert(name.clone(), BelievedBlock { uid, block });
+        let (believed, doubt) = judge_block(&context, block, before.get(name));
+        verdict.believed.extend(believed.map(|believed| (name.clone(), believed)));
+        verdict.doubts.extend(doubt.map(|doubt| (name.clone(), doubt)));
     }
     verdict
+}
+
+/// What a block is judged by beside itself.
+struct Context<'a> {
+    /// The name of the node that judges.
+    own: &'a str,
+    pools: &'a Pools,
+    nodes: Option<&'a NodeAddresses>,
+}
+
+/// Judges one block, which was believed `before` or was not.
+fn judge_block(
+    context: &Context<'_>,
+    block: &AddressBlock,
+    before: Option<&BelievedBlock>,
+) -> (Option<BelievedBlock>, Option<String>) {
+    let Context { own, pools, nodes } = *context;
+    let spec = &block.spec;
+    let networks = networks(spec.networks());
+    let uid = &block.metadata.uid;
+    let before = before.filter(|before| {
+        let was = &before.block;
+        before.uid == *uid && was.node == spec.node && was.networks == networks
+    });
+    let before = before.map(|before| &before.block);
+    if before.is_none() {
+        if !pools.synced() {
+            return (None, None);
+        }
+        if let Some(why) = mismatch(pools, block) {
+            return (None, Some(why));
+        }
+    }
+    let (via, doubt) = match nodes {
+        _ if spec.node == own => (Vec::new(), None),
+        None => (spec.node_addresses.clone(), None),
+        Some(nodes) => match (nodes.get(&spec.node), before) {
+            (Some(addresses), _) => reached(&spec.node, &spec.node_addresses, addresses),
+            (None, Some(before)) => (before.via.clone(), None),
+            (None, None) => {
+                let why = || format!("there is no Node {}, whose it says it is", spec.node);
+                return (None, nodes.synced.then(why));
+            }
+        },
+    };
+    let judged = pools.get(spec.pool.as_str());
+    let overlay = judged.map(|judged| judged.object.spec.overlay);
+    let overlay = overlay.or_else(|| before.map(|before| before.overlay)).unwrap_or_default();
+    let routed = RoutedBlock { node: spec.node.clone(), networks, via, overlay };
+    // What is as it was is shared.
+    let same = before.filter(|before| ***before == routed).cloned();
+    let block = same.unwrap_or_else(|| Arc::new(routed));
+    (Some(BelievedBlock { uid: uid.clone(), block }), doubt)
+}
+
+/// Keeps a verdict up to date by what changed: at any time it is the verdict that [`judge`] would come to
+/// about all blocks. A change of a block or of a Node costs what it touches; one of the pools touches all.
+#[derive(Debug, Default)]
+pub(crate) struct Judge {
+    /// What was judged last.
+    blocks: Blocks,
+    nodes: Option<NodeAddresses>,
+    /// The generation of the pools.
+    pools: Option<u64>,
+    /// The names of each node's blocks.
+    by_node: BTreeMap<String, BTreeSet<String>>,
+    verdict: Verdict,
+}
+
+impl Judge {
+    pub(crate) fn verdict(&self) -> &Verdict {
+        &self.verdict
+    }
+
+    /// Judges what has changed since the last time; returns the names of the blocks that are believed, or are
+    /// believed otherwise, or are no longer.
+    pub(crate) fn update(&mut self, trust: &BlockTrust) -> Vec<String> {
+        let nodes = trust.nodes.as_ref().map(Snapshot::load);
+        let (blocks, pools) = (trust.blocks.load(), trust.pools.load());
+        let generation = pools.generation();
+        self.take(&trust.node, &blocks, (&pools, generation), nodes.as_deref())
+    }
+
+    fn take(
+        &mut self,
+        own: &str,
+        blocks: &Blocks,
+        (pools, generation): (&Pools, u64),
+        nodes: Option<&NodeAddresses>,
+    ) -> Vec<String> {
+        let has_nodes = |nodes: Option<&NodeAddresses>| nodes.is_none_or(|nodes| nodes.synced);
+        let all = self.pools != Some(generation)
+            || self.blocks.synced != blocks.synced
+            || has_nodes(self.nodes.as_ref()) != has_nodes(nodes);
+        let mut touched = self.follow(blocks);
+        if let Some(nodes) = nodes {
+            let before = self.nodes.take().unwrap_or_default();
+            for difference in before.diff(nodes) {
+                let (DiffItem::Add(node, _)
+                | DiffItem::Update { new: (node, _), .. }
+                | DiffItem::Remove(node, _)) = difference;
+                touched.extend(self.by_node.get(node).into_iter().flatten().cloned());
+            }
+        }
+        if all {
+            touched.extend(blocks.keys().cloned());
+        }
+        (self.blocks, self.nodes) = (blocks.clone(), nodes.cloned());
+        self.pools = Some(generation);
+        self.verdict.complete = blocks.synced && pools.synced() && has_nodes(nodes);
+        let context = Context { own, pools, nodes };
+        touched.retain(|name| self.judge(&context, name));
+        touched.into_iter().collect()
+    }
+
+    /// Judges one block anew; says whether it is believed otherwise than before.
+    fn judge(&mut self, context: &Context<'_>, name: &String) -> bool {
+        let Verdict { believed, doubts, .. } = &mut self.verdict;
+        let block = self.blocks.get(name);
+        let judged = block.map(|block| judge_block(context, block, believed.get(name)));
+        let (now, doubt) = judged.unwrap_or_default();
+        match doubt {
+            Some(doubt) => drop(doubts.insert(name.clone(), doubt)),
+            None => drop(doubts.remove(name)),
+        }
+        if believed.get(name) == now.as_ref() {
+            return false;
+        }
+        match now {
+            Some(now) => drop(believed.insert(name.clone(), now)),
+            None => drop(believed.remove(name)),
+        }
+        true
+    }
+
+    /// Notes whose blocks are whose; returns the names of those that came, went or changed.
+    fn follow(&mut self, blocks: &Blocks) -> BTreeSet<String> {
+        let mut touched = BTreeSet::new();
+        for difference in self.blocks.diff(blocks) {
+            let (name, old, new) = match difference {
+                DiffItem::Add(name, new) => (name, None, Some(new)),
+                DiffItem::Update { old: (_, old), new: (name, new) } => {
+                    (name, Some(old), Some(new))
+                }
+                DiffItem::Remove(name, old) => (name, Some(old), None),
+            };
+            if let Some(old) = old.map(|old| old.spec.node.as_str())
+                && let Some(names) = self.by_node.get_mut(old)
+            {
+                names.remove(name);
+                if names.is_empty() {
+                    self.by_node.remove(old);
+                }
+            }
+            if let Some(new) = new {
+                self.by_node.entry(new.spec.node.clone()).or_default().insert(name.clone());
+            }
+            touched.insert(name.clone());
+        }
+        touched
+    }
 }
 
 /// Says why a block is not one of its pool, in words that follow the block's name.

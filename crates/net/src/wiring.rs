@@ -9,8 +9,12 @@
 //! Layer 3 only: no bridge, no ARP, no duplicate address detection, nothing to settle. The node's
 //! end has no address, since with the last address of a link the kernel silently drops its routes.
 //!
-//! Names are functions of the attachment's key alone, and so are hardware addresses unless one was chosen. [`Datapath`] says what the
-//! calls promise.
+//! Names are functions of the attachment's key, or of its pod where they are to be Calico's
+//! ([`InterfaceNaming`]); hardware addresses are functions of the key, unless one was chosen. An interface
+//! keeps the name that the journal has for it. Calico's own interfaces may have such names too: those are ours
+//! that are in [`PODS`]. [`Datapath`] says what the calls promise.
+
+mod names;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -19,21 +23,23 @@ use std::sync::Arc;
 
 use ipnet::IpNet;
 use kernel::netlink::{
-    self, Address, Change, Link, LinkRef, Mac, Neighbour, Netlink, Route, RouteKind, SetLink, Veth,
+    self, Address, Change, Link, LinkRef, Neighbour, Netlink, Route, RouteKind, SetLink, Veth,
     VethPeer,
 };
 use kernel::netns::{self, Namespace};
 use kernel::sysctl;
-use sha2::{Digest, Sha256};
 use stallproof::Snapshot;
 
 use crate::datapath::{Abandoned, Coming, Datapath, PodInterfaces, PodPolicies, Progress};
 use crate::foreign::{self, ForeignAddresses};
 use crate::node::{Node, NodeError};
 use crate::pool::Pools;
-use crate::{Attachment, AttachmentKey, NamespaceId};
+use crate::{Attachment, AttachmentKey, NamespaceId, Pod};
 
 pub use cni::interface::host_interface;
+use names::LEAVING;
+pub use names::{InterfaceNames, InterfaceNaming, PODS};
+pub(crate) use names::{is_ours, own_link};
 
 /// The gateways of a pod. Nobody has these addresses: the neighbour entry says which interface is meant.
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
@@ -43,19 +49,17 @@ pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
 pub const ROUTE_PROTOCOL: u8 = 119;
 pub const MAIN_TABLE: u32 = 254;
 
-/// The group of links that are about to be deleted.
-const LEAVING: u32 = 0x66_6c_00;
-
 /// The names of the steps, in [`Progress`] and in metrics.
 pub mod step {
     pub const CREATE: &str = "create-veth";
     pub const ENTER: &str = "open-netns";
     pub const ADDRESS: &str = "assign";
     pub const CONFIGURE: &str = "configure-pod";
+    pub const RECORD: &str = "journal";
     pub const ROUTE: &str = "route-pod";
     pub const DELETE: &str = "delete-veth";
 
-    pub const ALL: [&str; 6] = [CREATE, ENTER, ADDRESS, CONFIGURE, ROUTE, DELETE];
+    pub const ALL: [&str; 7] = [CREATE, ENTER, ADDRESS, CONFIGURE, RECORD, ROUTE, DELETE];
 }
 
 /// Cheap to clone.
@@ -63,6 +67,7 @@ pub mod step {
 pub struct Wiring {
     node: Node,
     mtu: PodMtu,
+    naming: InterfaceNaming,
     /// Who decides about pods: none where no policies are enforced and no egress may be chosen.
     policies: Vec<Arc<dyn PodPolicies>>,
     /// What pods of another plugin have on this node, as it was last seen.
@@ -136,6 +141,11 @@ pub enum Cause {
     Foreign { address: IpAddr, link: String },
     #[error("the network namespace has an interface {0} already, which is not ours; remove it")]
     Taken(String),
+    #[error(
+        "the node has an interface {0} already, of another container or another plugin; it goes with its \
+         container, and the runtime tries again"
+    )]
+    NameTaken(String),
 }
 
 /// A difference between what was made and what is there.
@@ -157,44 +167,16 @@ pub enum Fault {
     Unseen(String),
 }
 
-/// The names and hardware addresses of an attachment's interfaces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InterfaceNames {
-    pub host_interface: String,
-    pub host_mac: Mac,
-    pub pod_mac: Mac,
-}
-
-impl InterfaceNames {
-    /// Those of an attachment, with the hardware address that was chosen for it.
-    pub fn of_attachment(attachment: &Attachment) -> Self {
-        Self::of(&attachment.key).with(attachment.mac)
-    }
-
-    fn with(self, mac: Option<[u8; 6]>) -> Self {
-        Self { pod_mac: mac.map_or(self.pod_mac, Mac), ..self }
-    }
-
-    pub fn of(key: &AttachmentKey) -> Self {
-        let digest = Sha256::new()
-            .chain_update(key.container.as_bytes())
-            .chain_update([0])
-            .chain_update(key.ifname.as_bytes())
-            .finalize();
-        let mac = |at: usize| {
-            let mut mac = [0; 6];
-            mac.copy_from_slice(&digest[at..at + 6]);
-            // Not a group's, and administered locally.
-            mac[0] = mac[0] & !1 | 2;
-            Mac(mac)
-        };
-        Self { host_interface: host_interface(key), host_mac: mac(12), pod_mac: mac(18) }
-    }
-}
-
 impl Wiring {
     pub fn new(node: Node, mtu: impl Into<PodMtu>) -> Self {
-        Self { node, mtu: mtu.into(), policies: Vec::new(), foreign: Snapshot::default() }
+        let (naming, policies) = (InterfaceNaming::default(), Vec::new());
+        Self { node, mtu: mtu.into(), naming, policies, foreign: Snapshot::default() }
+    }
+
+    /// Gives these names to the interfaces of pods that come.
+    #[must_use]
+    pub fn named(self, naming: InterfaceNaming) -> Self {
+        Self { naming, ..self }
     }
 
     /// Has these decide about pods, each from its first packet on.
@@ -245,6 +227,10 @@ impl Wiring {
         let Some(host) = host else {
             return Err(Cause::Taken(ifname.clone()));
         };
+        // A name that follows from the key is nobody else's.
+        if !cni::interface::is_ours(&host.name) && host.mac != Some(names.host_mac) {
+            return Err(Cause::NameTaken(host.name));
+        }
         let mut inside = netns.netlink().map_err(Cause::Enter)?;
         let pod = inside.link(LinkRef::Name(ifname))?;
         if let Some(pod) = pod.filter(|pod| are_ends(&host, pod, names)) {
@@ -270,6 +256,7 @@ impl Wiring {
             name: &names.host_interface,
             mac: names.host_mac,
             mtu: self.mtu.of(coming.pool),
+            group: Some(PODS),
             peer: VethPeer {
                 name: &coming.key.ifname,
                 mac: names.pod_mac,
@@ -291,6 +278,14 @@ impl Wiring {
         self.policies.iter().for_each(|policies| policies.release(attachment));
     }
 
+    /// Deletes an attachment's interface at the node's side, if it is there and ours.
+    fn delete_of(&self, attachment: &Attachment) -> Result<(), NodeError> {
+        match self.node.netlink(|netlink| own_link(netlink, attachment))? {
+            Some(link) => self.delete(link),
+            None => Ok(()),
+        }
+    }
+
     fn delete(&self, link: LinkRef<'_>) -> Result<(), NodeError> {
         match self.node.netlink(|netlink| netlink.apply(&[Change::Delete(link)])) {
             Err(NodeError::Kernel(error)) if error.not_found() => Ok(()),
@@ -310,13 +305,21 @@ impl Datapath for Wiring {
         namespace.id()
     }
 
+    fn host_interface(&self, key: &AttachmentKey, pod: Option<&Pod>) -> String {
+        let calico = match self.naming {
+            InterfaceNaming::Fairlead => None,
+            InterfaceNaming::Calico => cni::interface::calico_interface(key, pod),
+        };
+        calico.unwrap_or_else(|| host_interface(key))
+    }
+
     fn set_up_when(
         &self,
         coming: &Coming<'_>,
         namespace: &Namespace,
         progress: &dyn Progress,
     ) -> Result<PodInterfaces, WiringError> {
-        let names = InterfaceNames::of(coming.key).with(coming.mac);
+        let names = InterfaceNames::of(coming.key).with(coming.host_interface, coming.mac);
         let mut at = step::CREATE;
         let mut made = None;
         let mut assigned = None;
@@ -334,22 +337,25 @@ impl Datapath for Wiring {
             begin(step::ENTER)?;
             let mut inside = namespace.netlink().map_err(Cause::Enter)?;
             begin(step::ADDRESS)?;
-            let attachment = assigned.insert((coming.assigned)().ok_or(Cause::NoAddress)?);
+            let attachment = assigned.insert((coming.chosen)().ok_or(Cause::NoAddress)?);
             self.refuse_foreign(attachment)?;
             begin(step::CONFIGURE)?;
+            // The other end is down and without routes: nobody can use the address yet.
             configure(&mut inside, namespace, attachment, &names, pod)?;
+            begin(step::RECORD)?;
+            if !(coming.recorded)() {
+                return Err(Cause::NoAddress);
+            }
             begin(step::ROUTE)?;
             // Before the routes: no packet comes to the pod or leaves it unjudged.
             for policies in &self.policies {
                 policies.admit(attachment).map_err(Cause::Policies)?;
             }
-            self.node.netlink(|netlink| {
-                netlink.apply(&host_side(attachment, &names, host))?;
-                netlink.link(LinkRef::Index(host))
-            })?;
             // Both ends are up from here on, but the kernel lets them send when it next comes to it,
             // and drops what is sent before: a pod's first packets. To look at an end (Linux 6.8)
             // makes it ready.
+            let changes = host_side(attachment, &names, host);
+            self.node.netlink(|netlink| netlink.apply_then_link(&changes, host))?;
             inside.link(LinkRef::Index(pod))?;
             self.policies.iter().for_each(|policies| policies.settle(attachment));
             Ok(())
@@ -381,8 +387,7 @@ impl Datapath for Wiring {
         progress.step(step::DELETE).map_err(|abandoned| failed(abandoned.into()))?;
         #[cfg(feature = "faults")]
         crate::faults::pass(&attachment.key, step::DELETE);
-        self.delete(LinkRef::Name(&attachment.host_interface))
-            .map_err(|error| failed(error.into()))?;
+        self.delete_of(attachment).map_err(|error| failed(error.into()))?;
         self.release(attachment);
         Ok(())
     }
@@ -397,12 +402,20 @@ impl Datapath for Wiring {
             crate::faults::pass(&attachment.key, step::DELETE);
         }
         let grouped = self.node.netlink(|netlink| {
-            let group = SetLink { group: Some(LEAVING), ..SetLink::default() };
+            let mut changes = Vec::with_capacity(attachments.len() + 1);
             for attachment in attachments {
-                let link = LinkRef::Name(&attachment.host_interface);
-                match netlink.apply(&[Change::Set(link, group.clone())]) {
-                    Err(error) if !error.not_found() => return Err(error),
-                    _ => {}
+                let group = SetLink { group: Some(LEAVING), ..SetLink::default() };
+                let link = own_link(netlink, attachment)?;
+                changes.extend(link.map(|link| Change::Set(link, group)));
+            }
+            // Together they are one call; where one is refused it is not said what became of the others, and
+            // each is asked about.
+            if netlink.apply(&changes).is_err() {
+                for change in &changes {
+                    match netlink.apply(std::slice::from_ref(change)) {
+                        Err(error) if !error.not_found() => return Err(error),
+                        _ => {}
+                    }
                 }
             }
             match netlink.apply(&[Change::DeleteGroup(LEAVING)]) {
@@ -415,7 +428,7 @@ impl Datapath for Wiring {
             // Where the group could not be deleted, each is; else there is nothing left to delete.
             let done = match &grouped {
                 Ok(()) => Ok(()),
-                Err(_) => self.delete(LinkRef::Name(&attachment.host_interface)),
+                Err(_) => self.delete_of(attachment),
             };
             match done {
                 Ok(()) => self.release(attachment),
@@ -512,6 +525,12 @@ fn pod_side<'a>(attachment: &Attachment, names: &InterfaceNames, link: u32) -> V
     changes
 }
 
+/// Says whether a route leads where another does, whoever made it: Calico makes those by interfaces of its
+/// names anew, as its own.
+pub(crate) fn leads_as(route: &Route, wanted: &Route) -> bool {
+    Route { protocol: wanted.protocol, ..*route } == *wanted
+}
+
 fn everywhere(address: IpAddr) -> IpNet {
     match address {
         IpAddr::V4(_) => IpNet::V4(ipnet::Ipv4Net::default()),
@@ -588,7 +607,7 @@ fn look(
         Change::Neighbour(wanted) if !neighbours.contains(wanted) => {
             Some(Fault::NoNeighbour(whose, wanted.address))
         }
-        Change::Route(wanted) if !routes.contains(wanted) => {
+        Change::Route(wanted) if !routes.iter().any(|route| leads_as(route, wanted)) => {
             Some(Fault::NoRoute(whose, wanted.destination))
         }
         _ => None,

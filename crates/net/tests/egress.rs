@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use net::egress::{self, EgressControllerConfig, LABEL};
-use objects::kinds::{Egress, EgressSpec, EgressStatus};
+use objects::kinds::{BetaPodDisruptionBudget, Egress, EgressSpec, EgressStatus};
 use objects::{Election, Error, Expected, Id, Objects, Timing, Within};
 use serde_json::{Value, json};
 use stage::{soon, store_of, until};
@@ -54,6 +56,25 @@ async fn status(objects: &Objects, name: &str) -> EgressStatus {
     found.unwrap().status.unwrap_or_default()
 }
 
+/// `policy/v1` where there is one, and `policy/v1beta1` on older servers, as is the one of these tests.
+async fn the_budget_is_of_a_version_that_the_server_has(admin: &Objects, owner: &str) {
+    let id = Id::namespaced("internet", "nat");
+    let made = async || match admin.get::<PodDisruptionBudget>(&id, soon()).await {
+        Ok(found) => found.map(|it| (it.metadata, it.spec.unwrap_or_default())),
+        Err(error) => {
+            assert!(error.is_not_served(), "{error}");
+            let found = admin.get::<BetaPodDisruptionBudget>(&id, soon()).await.unwrap();
+            found.map(|it| (it.metadata, it.spec))
+        }
+    };
+    until("the disruption budget is made", async || made().await.is_some()).await;
+    let (metadata, spec) = made().await.unwrap();
+    assert_eq!(metadata.owner_references.unwrap()[0].uid, owner);
+    assert_eq!(spec.min_available, Some(IntOrString::Int(1)));
+    let selected = spec.selector.unwrap().match_labels.unwrap();
+    assert_eq!(selected, [(LABEL.to_owned(), "nat".to_owned())].into());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_carries_it() {
     testkit::requires!(kube);
@@ -77,7 +98,11 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
     });
 
     // A Deployment, of the egress' own, is made, and made again when somebody edits it.
-    let spec = json!({ "destinations": ["0.0.0.0/0", "::/0"], "replicas": 2 });
+    let spec = json!({
+        "destinations": ["0.0.0.0/0", "::/0"],
+        "replicas": 2,
+        "podDisruptionBudget": { "minAvailable": 1 },
+    });
     admin.create(&egress("nat", spec), soon()).await.unwrap();
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), "internet");
     let replicas = async || {
@@ -87,6 +112,7 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
     until("the Deployment is made", async || replicas().await == Some(2)).await;
     let owner = deployments.get("nat").await.unwrap().metadata.owner_references.unwrap();
     assert_eq!((owner[0].kind.as_str(), owner[0].name.as_str()), ("Egress", "nat"));
+    the_budget_is_of_a_version_that_the_server_has(&admin, &owner[0].uid).await;
     let edit = Patch::Merge(json!({ "spec": { "replicas": 7 } }));
     deployments.patch("nat", &PatchParams::default(), &edit).await.unwrap();
     until("an edit is undone", async || replicas().await == Some(2)).await;

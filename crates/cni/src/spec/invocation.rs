@@ -41,9 +41,20 @@ impl fmt::Display for Command {
 /// A command, with the variables that it needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Invocation {
-    Add { key: AttachmentKey, netns: PathBuf, args: Args },
-    Del { key: AttachmentKey },
-    Check { key: AttachmentKey, netns: PathBuf },
+    Add {
+        key: AttachmentKey,
+        netns: PathBuf,
+        args: Args,
+    },
+    /// A DEL must succeed where it can: arguments that cannot be read are as good as none.
+    Del {
+        key: AttachmentKey,
+        args: Args,
+    },
+    Check {
+        key: AttachmentKey,
+        netns: PathBuf,
+    },
     Gc,
     Status,
     Version,
@@ -68,7 +79,10 @@ impl Invocation {
             Command::Version => return Ok(Self::Version),
             Command::Status => return Ok(Self::Status),
             Command::Gc => return Ok(Self::Gc),
-            Command::Del => Self::Del { key: key() },
+            Command::Del => {
+                let args = Args::parse(&text("CNI_ARGS").unwrap_or_default()).unwrap_or_default();
+                Self::Del { key: key(), args }
+            }
             Command::Add | Command::Check => {
                 let key = key();
                 let netns = variable("CNI_NETNS").filter(|path| !path.is_empty());

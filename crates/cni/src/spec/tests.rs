@@ -46,7 +46,8 @@ fn an_add_needs_a_container_a_namespace_and_an_interface() {
 #[test]
 fn what_takes_down_needs_no_namespace_and_what_is_about_the_node_needs_nothing() {
     let del = [("CNI_COMMAND", "DEL"), ("CNI_CONTAINERID", "c1"), ("CNI_IFNAME", "eth0")];
-    assert_eq!(environment(&del).unwrap(), Invocation::Del { key: key("c1", "eth0") });
+    let args = Args::default();
+    assert_eq!(environment(&del).unwrap(), Invocation::Del { key: key("c1", "eth0"), args });
     assert_eq!(environment(&[("CNI_COMMAND", "GC")]).unwrap(), Invocation::Gc);
     assert_eq!(environment(&[("CNI_COMMAND", "STATUS")]).unwrap(), Invocation::Status);
     assert_eq!(environment(&[("CNI_COMMAND", "VERSION")]).unwrap(), Invocation::Version);
@@ -439,7 +440,7 @@ proptest! {
     ) {
         let pairs = [("CNI_COMMAND", command.name()), ("CNI_CONTAINERID", &container), ("CNI_IFNAME", &ifname), ("CNI_NETNS", &netns)];
         match environment(&pairs) {
-            Ok(Invocation::Add { key, .. } | Invocation::Check { key, .. } | Invocation::Del { key }) => {
+            Ok(Invocation::Add { key, .. } | Invocation::Check { key, .. } | Invocation::Del { key, .. }) => {
                 prop_assert!(is_identifier(&key.container) && (1..=15).contains(&key.ifname.len()));
             }
             Ok(_) => {}

@@ -241,6 +241,7 @@ async fn begin(
         addresses: vec![address],
         subnets: Vec::new(),
         masquerade: false,
+        interface_names: Default::default(),
         mtu: None,
         vxlan_port: 4789,
         egress: false,
@@ -248,6 +249,7 @@ async fn begin(
         export_table: Some(119),
         // STATUS says how the daemon is, not how it was.
         grace: Duration::ZERO,
+        encryption: None,
         kubernetes: false,
     };
     let context = DaemonContext {

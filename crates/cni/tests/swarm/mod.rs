@@ -33,7 +33,7 @@ pub(crate) fn on_a_node<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let node = Namespace::create().unwrap();
     let mac = |number| Mac([2, 0, 0, 0, 0, number]);
     let peer = VethPeer { name: "far", mac: mac(2), namespace: node.as_fd() };
-    let veth = Veth { name: "uplink", mac: mac(1), mtu: 1500, peer };
+    let veth = Veth { name: "uplink", mac: mac(1), mtu: 1500, group: None, peer };
     let mut netlink = node.netlink().unwrap();
     let uplink = netlink.create_veth(veth).unwrap().index;
     let up = |name| Change::Set(LinkRef::Name(name), SetLink { up: true, ..SetLink::default() });
@@ -103,12 +103,14 @@ pub(crate) fn serve(
             addresses: vec!["192.0.2.1".parse().unwrap()],
             subnets: vec![subnet],
             masquerade: false,
+            interface_names: Default::default(),
             mtu: None,
             vxlan_port: 4789,
             egress: false,
             egress_port: net::egress::PORT,
             export_table: Some(119),
             grace,
+            encryption: None,
             kubernetes: false,
         };
         let context =

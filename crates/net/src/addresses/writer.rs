@@ -2,7 +2,7 @@
 //!
 //! Contract:
 //! - A request is answered, and a change published, when it is on disk, except for releases: alone they
-//!   are written and not synced.
+//!   are written and not synced. Who is to be given addresses may be told which, as they go to the disk.
 //! - When the frame cannot be written, memory is as it was, but for releases: those hold, and the
 //!   journal is written anew from memory before anything is assigned again.
 //! - An assignment that finds no address is parked until a block or an address comes, for as long as
@@ -59,9 +59,14 @@ pub(super) enum Message {
     Left,
 }
 
+/// Takes a new assignment.
+pub(super) type Chosen = Box<dyn FnOnce(&Arc<Attachment>) + Send>;
+
 pub(super) struct Waiting {
     pub(super) request: AssignRequest,
     pub(super) deadline: Deadline,
+    /// Is told of a new assignment before it is on disk.
+    pub(super) chosen: Chosen,
     pub(super) answer: oneshot::Sender<Result<Assignment, AssignError>>,
 }
 
@@ -182,6 +187,11 @@ impl Writer {
         Self { journal, table, parked: Vec::new(), broken: false }
     }
 
+    #[cfg(feature = "simulation")]
+    pub(super) fn on_disk(&self) -> (u64, u64) {
+        self.journal.on_disk()
+    }
+
     fn report(&mut self, error: Option<&io::Error>) {
         match error {
             Some(error) if !self.broken => {
@@ -196,7 +206,7 @@ impl Writer {
 
 impl Draft {
     fn assign(&mut self, waiting: Waiting, parked: &mut Vec<Waiting>) {
-        let Waiting { request, deadline, answer } = waiting;
+        let Waiting { request, deadline, chosen, answer } = waiting;
         if answer.is_closed() {
             return;
         }
@@ -220,7 +230,7 @@ impl Draft {
                     let waiting = demand.map_or(0, |demand| demand.waiting);
                     let demand = Demand { waiting, last: Instant::now() };
                     self.table.demand.insert(request.pool.as_str().into(), demand);
-                    return parked.push(Waiting { request, deadline, answer });
+                    return parked.push(Waiting { request, deadline, chosen, answer });
                 }
                 FixedAddress::Later => Err(AssignError::Busy { retry_after: COME_BACK }),
             }
@@ -230,11 +240,14 @@ impl Draft {
             match self.lack(&request.pool) {
                 Some(error) => Err(error),
                 None if parked.len() < PARKED => {
-                    return parked.push(Waiting { request, deadline, answer });
+                    return parked.push(Waiting { request, deadline, chosen, answer });
                 }
                 None => Err(AssignError::Busy { retry_after: COME_BACK }),
             }
         };
+        if let Ok(Assignment::New(attachment)) = &result {
+            chosen(attachment);
+        }
         self.answers.push(Box::new(move |failed| {
             // Even an existing assignment may rest on what this group was about to write.
             let result = match failed {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use imbl::OrdMap;
+use jiff::Timestamp;
 use objects::kinds::{AddressBlock, AddressBlockSpec, Networks};
 use objects::{Attempt, Error, Expected, Id, Next, Objects, Pace, Reconciler, Version};
 use stallproof::backoff::Curve;
@@ -22,6 +23,8 @@ use crate::addresses::{AddressTable, BlockError, PoolAvailability};
 use crate::pool::{JudgedPool, Pool, Pools};
 use crate::trust;
 
+/// A block's annotation: when a process of its node found it in the store and took it.
+const ADOPTED: &str = "fairlead.dev/adopted";
 /// How long one call of the store may take, and one change of the journal.
 const CALL: Duration = Duration::from_secs(5);
 /// How long a pool is left alone after a claim that failed.
@@ -35,10 +38,12 @@ const PICKS: u32 = 1_000;
 const LOST: Duration = Duration::from_secs(30);
 /// How long changes are gathered into one attempt: nothing to a pod that needs a block soon.
 const GATHER: Duration = Duration::from_millis(20);
+/// How long after an attempt with something to do the next one is made: what failed is tried again.
+const UNDONE: Duration = Duration::from_secs(15);
 /// Some things only time changes: hence an attempt now and then. An attempt's own calls have deadlines.
 pub(super) const PACE: Pace = Pace {
     attempt: Duration::from_secs(600),
-    resync: Duration::from_secs(15),
+    resync: Duration::from_secs(60),
     settle: Duration::ZERO,
     retry: AGAIN,
 };
@@ -103,10 +108,11 @@ impl BlockClaimer {
         }
     }
 
-    pub(super) async fn round(&mut self) {
+    /// Plans and carries out; says when to do so again, if not when something changes.
+    pub(super) async fn round(&mut self) -> Option<Duration> {
         let (pools, blocks) = (self.claims.pools.load(), self.claims.blocks.load());
         if !pools.synced() || !blocks.synced {
-            return;
+            return None;
         }
         let now = Instant::now();
         let idle = self.look_for_idle(now);
@@ -127,7 +133,11 @@ impl BlockClaimer {
             now,
         });
         drop((table, blocks));
+        let undone = plan.is_to_do().then_some(UNDONE);
         self.carry_out(plan, &pools).await;
+        let now = Instant::now();
+        let idle = self.empty.values().map(|since| (*since + IDLE).saturating_duration_since(now));
+        idle.filter(|wait| !wait.is_zero()).chain(undone).min()
     }
 
     fn look_for_idle(&mut self, now: Instant) -> BTreeSet<String> {
@@ -152,7 +162,7 @@ impl BlockClaimer {
             self.noted(block, self.addresses.drop_if_empty(block, call()).await);
         }
         for block in &plan.adopt {
-            self.adopt(block).await;
+            self.adopt_found(block).await;
         }
         self.claims.troubles.publish(plan.troubles.clone());
 
@@ -228,6 +238,8 @@ impl BlockClaimer {
                     }
                 }
                 ClaimOutcome::Exhausted => {
+                    // Else the time of the next try would be in the past for as long as none is left.
+                    self.failing.remove(name);
                     if self.exhausted.insert(Arc::clone(name)) {
                         warn!(pool = &**name, "no block is left to claim");
                     }
@@ -266,15 +278,21 @@ impl BlockClaimer {
                     found.map(|found| found.filter(|found| found.spec.node == self.node.name))
                 }
                 Err(Error::Exists { .. }) => Ok(None),
-                made => made.map(Some),
+                Ok(made) => {
+                    let made = Arc::new(made);
+                    self.claims.metrics.claimed.inc();
+                    info!(block = name_of(&*made), "claimed a block");
+                    self.publish(&made);
+                    self.adopt(&made).await;
+                    return ClaimOutcome::Claimed;
+                }
+                Err(error) => Err(error),
             };
             match made {
                 Ok(Some(block)) => {
                     self.claims.metrics.claimed.inc();
-                    info!(block = name_of(&block), "claimed a block");
-                    let block = Arc::new(block);
-                    self.publish(&block);
-                    self.adopt(&block).await;
+                    info!(block = name_of(&block), "claimed a block, some time ago");
+                    self.adopt_found(&Arc::new(block)).await;
                     return ClaimOutcome::Claimed;
                 }
                 Ok(None) => {
@@ -367,6 +385,27 @@ impl BlockClaimer {
         self.noted(&name, adopted);
     }
 
+    /// Adopts a block that was found in the store in this node's name. An earlier process of this node may have
+    /// given it back, and its delete may still be on its way to the store: so the block gets another version
+    /// first, over which no such delete is made.
+    async fn adopt_found(&self, block: &Arc<AddressBlock>) {
+        // The journal's own blocks were never given back.
+        if self.addresses.view().block(&name_of(&**block)).is_some() {
+            return self.adopt(block).await;
+        }
+        let now = Some(Timestamp::now().to_string());
+        match self.objects.annotate(&**block, ADOPTED, now, call()).await {
+            Ok(block) => {
+                let block = Arc::new(block);
+                self.publish(&block);
+                self.adopt(&block).await;
+            }
+            Err(error) => {
+                debug!(block = name_of(&**block), %error, "cannot take a block of this node yet");
+            }
+        }
+    }
+
     /// Creates a block anew that the journal has and the store may not have.
     async fn restore(&mut self, name: &str) {
         let id = Id::cluster(name);
@@ -454,14 +493,15 @@ impl Reconciler for BlockClaimer {
     type Error = Infallible;
 
     async fn reconcile(&mut self, _: &Attempt) -> Result<Next, Infallible> {
-        self.round().await;
-        let retry = self.failing.values().map(|failing| failing.until).min();
+        let again = self.round().await;
         let now = Instant::now();
-        Ok(retry.map_or(Next::OnChange, |at| Next::Within(at.saturating_duration_since(now))))
+        let retry = self.failing.values().map(|it| it.until.saturating_duration_since(now));
+        Ok(retry.chain(again).min().map_or(Next::OnChange, Next::Within))
     }
 
     async fn changed(&mut self) {
         tokio::select! {
+            biased;
             _ = self.pools.changed() => {}
             _ = self.blocks.changed() => {}
             _ = self.table.changed() => {}

@@ -61,6 +61,17 @@ pub(super) struct ClaimPlan {
     pub(super) troubles: BTreeMap<String, Vec<String>>,
 }
 
+impl ClaimPlan {
+    /// Says whether the plan asks for anything that may fail.
+    pub(super) fn is_to_do(&self) -> bool {
+        let Self { adopt, cordon, forget, missing, correct, claim, claim_these, .. } = self;
+        let Self { give_back, delete, .. } = self;
+        !(adopt.is_empty() && cordon.is_empty() && forget.is_empty() && missing.is_empty())
+            || !(correct.is_empty() && claim.is_empty() && claim_these.is_empty())
+            || !(give_back.is_empty() && delete.is_empty())
+    }
+}
+
 pub(super) fn plan(inputs: &ClaimInputs<'_>) -> ClaimPlan {
     let mut plan = ClaimPlan::default();
     let ClaimInputs { node, node_addresses, pools, blocks, table, returned, .. } = inputs;

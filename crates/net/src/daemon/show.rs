@@ -15,11 +15,12 @@ use stallproof::{Deadline, Tasks, sentence};
 use crate::claims::BlockClaims;
 use crate::datapath::Datapath;
 use crate::egress::EgressSeen;
+use crate::encryption::PodEncryption;
 use crate::node::{Node, NodeError, kernel_call};
 use crate::overlay::{self, DeviceSettings, NodePath, PathInputs, Underlay};
 use crate::pool_controller::pool_rows;
 use crate::reconcile::namespace_of;
-use crate::routes::{self, RouteInputs};
+use crate::routes::{self, RouteInputs, RoutedBlock};
 use crate::service::{CniService, Health};
 use crate::trust::BlockTrust;
 use crate::wiring::{Fault, Wiring};
@@ -41,6 +42,8 @@ pub(super) struct Listings {
     pub(super) device: DeviceSettings,
     /// The MTU of pods whose packets take no tunnel.
     pub(super) mtu: u32,
+    /// None where packets between nodes are not encrypted.
+    pub(super) encryption: Option<PodEncryption>,
     /// None where pods may not use egresses.
     pub(super) egress: Option<EgressSeen>,
     pub(super) tasks: Tasks,
@@ -54,6 +57,7 @@ impl Listings {
             Show::Addresses => Ok(self.addresses()),
             Show::Faults => self.faults(deadline).await,
             Show::Egresses => self.egresses(deadline).await,
+            Show::Nodes => self.nodes(),
             Show::Towards(node) => self.towards(&node, deadline).await,
         };
         let failed = |why| Reply::Failed(Error::new(Code::Io, why));
@@ -76,6 +80,12 @@ impl Listings {
         Ok(seen.rows(&all.items, &self.addresses.view()))
     }
 
+    fn nodes(&self) -> Result<Vec<Value>, String> {
+        let off =
+            "packets between nodes are not encrypted: set net.encryption to preferred or required";
+        self.encryption.as_ref().map(PodEncryption::rows).ok_or_else(|| off.to_owned())
+    }
+
     async fn towards(&self, other: &str, deadline: Deadline) -> Result<Vec<Value>, String> {
         if other == self.node {
             return Err(format!("{other} is the node that looks: name another"));
@@ -83,13 +93,21 @@ impl Listings {
         if let Some(why) = self.trust.waits_for() {
             return Err(why.to_owned());
         }
-        let mut blocks: Vec<_> = self.trust.verdict().blocks().collect();
-        blocks.retain(|block| block.node == other);
+        let verdict = self.trust.verdict();
+        let towards = verdict.blocks().filter(|block| block.node == other);
+        let blocks: Vec<_> = towards.map(|block| RoutedBlock::clone(block)).collect();
         if blocks.is_empty() {
             return Err(format!(
                 "node {other} has no block that this node believes, so no pod of it is reached: see \
                  `fairlead net blocks` and `fairlead net check`"
             ));
+        }
+        let encrypted = self.encryption.as_ref().and_then(|it| it.towards(other, &blocks));
+        if let Some(mut rows) = encrypted {
+            for row in &mut rows {
+                (row["from"], row["to"]) = (json!(self.node), json!(other));
+            }
+            return Ok(rows);
         }
         let (node, device, direct_mtu) = (self.wiring.node().clone(), self.device, self.mtu);
         let look = move || -> Result<_, NodeError> {
@@ -158,6 +176,8 @@ impl Listings {
         faults.extend(self.trust.waits_for().map(|why| fault("routes to blocks", why)));
         faults
             .extend(verdict.doubts.iter().map(|(name, why)| fault(&format!("block {name}"), why)));
+        let ways = self.encryption.iter().flat_map(PodEncryption::faults);
+        faults.extend(ways.map(|(what, why)| fault(&what, &why)));
         let inputs = RouteInputs::new(&self.trust, &verdict, self.export_table, self.device);
         let wiring = self.wiring.clone();
         let look = move || {

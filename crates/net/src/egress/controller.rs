@@ -15,7 +15,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use objects::kinds::{Condition, Egress, EgressReplica, EgressStatus, MOST_REPLICAS};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use objects::kinds::{
+    BetaPodDisruptionBudget, Condition, Egress, EgressReplica, EgressStatus, MOST_REPLICAS,
+};
 use objects::{
     Attempt, Error, Expected, Id, Leader, Next, Objects, Pace, Reconciler, Selector, Watched,
     Within,
@@ -162,19 +165,31 @@ impl EgressController {
             }
             other => other?,
         };
-        if let Some(budget) = deployment::budget(egress) {
-            match self.objects.apply(&budget, Expected::Any, attempt.deadline).await {
-                Ok(_) => {}
-                Err(error) if error.is_not_served() => {
-                    return Ok(Some(
-                        "the server has no policy/v1 for its disruption budget".to_owned(),
-                    ));
-                }
-                Err(error) => return Err(error),
+        if let Some(budget) = deployment::budget(egress)
+            && let Err(error) = self.budget(budget, attempt).await
+        {
+            if error.is_not_served() {
+                let why =
+                    "the server has neither policy/v1 nor policy/v1beta1 for its disruption budget";
+                return Ok(Some(why.to_owned()));
             }
+            return Err(error);
         }
         self.made.insert(id, (generation, applied.metadata.generation.unwrap_or(0)));
         Ok(None)
+    }
+
+    /// Makes a disruption budget, in the version that the server has: `policy/v1` from 1.21 on, and in older
+    /// ones `policy/v1beta1`. The server may be upgraded at any time, so it is asked each time.
+    async fn budget(&self, budget: PodDisruptionBudget, attempt: &Attempt) -> Result<(), Error> {
+        match self.objects.apply(&budget, Expected::Any, attempt.deadline).await {
+            Err(error) if error.is_not_served() => {
+                let spec = budget.spec.unwrap_or_default();
+                let budget = BetaPodDisruptionBudget { metadata: budget.metadata, spec };
+                self.objects.apply(&budget, Expected::Any, attempt.deadline).await.map(|_| ())
+            }
+            other => other.map(|_| ()),
+        }
     }
 
     fn status(&self, egress: &Egress, trouble: Option<String>) -> EgressStatus {

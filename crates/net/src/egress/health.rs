@@ -32,7 +32,7 @@ struct Heard {
 }
 
 /// Asks the replicas, and publishes those that are silent, until the process stops.
-pub(super) async fn follow(
+pub async fn follow(
     replicas: Snapshot<BTreeSet<IpAddr>>,
     silent: Snapshot<BTreeSet<IpAddr>>,
     stop: Stop,

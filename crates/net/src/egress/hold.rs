@@ -24,6 +24,7 @@ use kernel::nftables::{
     Batch, Chain, CommitError, Element, Field, Hook, Nftables, Rule, Set, Verdict,
 };
 use objects::{Id, Objects, Watched, Within};
+use parking_lot::Mutex;
 use stallproof::snapshot::Changes;
 use stallproof::{Snapshot, Tasks};
 use tokio::time::Instant;
@@ -40,6 +41,9 @@ pub const HOLD_TABLE: &str = "fairlead-egress-hold";
 /// The longest that a pod is held: the watch tells of a pod before its runtime asks for an address, as a rule,
 /// and otherwise within a second of it. A node that hears nothing for longer is cut off from its API server.
 const LONGEST: Duration = Duration::from_secs(10);
+
+/// More pods than this that are held in the same moment open sockets of their own, and close them.
+const IDLE: usize = 16;
 
 /// Which egresses a pod of this node chose; none of most.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,6 +67,8 @@ pub struct EgressHold {
     active: Snapshot<bool>,
     held: Snapshot<Held>,
     longest: Duration,
+    /// Sockets of the node's namespace are taken and put back, never used under the lock.
+    idle: Arc<Mutex<Vec<Nftables>>>,
 }
 
 impl EgressHold {
@@ -83,7 +89,7 @@ impl EgressHold {
     /// Follows these choices.
     pub fn new(node: Node, choices: Snapshot<Choices>) -> Self {
         let (active, held) = (Snapshot::default(), Snapshot::default());
-        Self { node, choices, active, held, longest: LONGEST }
+        Self { node, choices, active, held, longest: LONGEST, idle: Arc::default() }
     }
 
     /// Holds pods for no longer than this.
@@ -108,7 +114,7 @@ impl EgressHold {
     }
 
     /// Makes the table, or removes it where there is no egress. In the namespace of the node. Blocks.
-    pub(super) fn ensure(&self, active: bool) -> Result<(), CommitError> {
+    pub fn ensure(&self, active: bool) -> Result<(), CommitError> {
         let mut nftables = Nftables::open().map_err(CommitError::Socket)?;
         let there = nftables.table(HOLD_TABLE).map_err(CommitError::Socket)?.is_some();
         match (active, there) {
@@ -117,6 +123,25 @@ impl EgressHold {
             _ => {}
         }
         self.active.publish(active);
+        Ok(())
+    }
+
+    /// Adds to the sets, with a socket that is open already if there is one.
+    fn hold(&self, batch: &Batch) -> Result<(), CommitError> {
+        let idle = self.idle.lock().pop();
+        let mut nftables = match idle {
+            Some(nftables) => nftables,
+            None => self.node.namespace().nftables().map_err(CommitError::Socket)?,
+        };
+        if nftables.commit(batch, None).is_err() {
+            // Somebody flushed the table.
+            nftables.commit(&table(), None)?;
+            nftables.commit(batch, None)?;
+        }
+        let mut idle = self.idle.lock();
+        if idle.len() < IDLE {
+            idle.push(nftables);
+        }
         Ok(())
     }
 
@@ -177,23 +202,10 @@ impl PodPolicies for EgressHold {
         for address in attachment.addresses() {
             batch.add_elements(&set(address.is_ipv4()), [&element(address, self.longest)]);
         }
-        let hold = || -> Result<(), CommitError> {
-            let mut nftables = Nftables::open().map_err(CommitError::Socket)?;
-            if nftables.commit(&batch, None).is_ok() {
-                return Ok(());
-            }
-            // Somebody flushed the table.
-            nftables.commit(&table(), None)?;
-            nftables.commit(&batch, None)
-        };
-        let why = |error: &dyn std::error::Error| {
-            format!(
-                "its egress is not known yet, and it cannot be held: {}",
-                stallproof::sentence(error)
-            )
-        };
-        let done = self.node.namespace().run_in(hold).map_err(|error| why(&error))?;
-        done.map_err(|error| why(&error))?;
+        self.hold(&batch).map_err(|error| {
+            let why = stallproof::sentence(&error);
+            format!("its egress is not known yet, and it cannot be held: {why}")
+        })?;
         let held = (Arc::new(attachment.clone()), Instant::now());
         self.held.update(|all| {
             all.insert(attachment.key.clone(), held);

@@ -187,6 +187,19 @@ fn is_answering(replica: &ReplicaView, silent: &BTreeSet<IpAddr>) -> bool {
         && !replica.addresses.iter().any(|address| silent.contains(address))
 }
 
+/// Plans what the kernel is to have, on the device that `device` makes and numbers. It is asked for one only
+/// where the plan has a use for it: also for connections of pods that chose no longer, or are gone, which keep
+/// their replica.
+pub fn plan_on<E>(
+    inputs: &EgressInputs,
+    numbers: &mut ClassNumbers,
+    device: impl FnOnce() -> Result<u32, E>,
+) -> Result<EgressProgram, E> {
+    let is_needed = !plan(inputs, &mut numbers.clone(), 0).is_empty();
+    let device = if is_needed { device()? } else { 0 };
+    Ok(plan(inputs, numbers, device))
+}
+
 /// Plans what the kernel is to have, for a vxlan device of this number. Numbers of classes are given and
 /// taken back.
 pub fn plan(inputs: &EgressInputs, numbers: &mut ClassNumbers, device: u32) -> EgressProgram {

@@ -27,7 +27,7 @@ use tracing::{info, warn};
 
 use super::hold::{Choices, EgressHold, Held, choice_of};
 use super::kernel_state::{self, EgressDevice, EgressError};
-use super::plan::{ClassNumbers, Client, EgressInputs, EgressView, ReplicaView, plan};
+use super::plan::{ClassNumbers, Client, EgressInputs, EgressView, ReplicaView, plan_on};
 use super::table::EgressTable;
 use super::{LABEL, health};
 use crate::address_table::AddressTable;
@@ -262,10 +262,7 @@ impl Reconciler for EgressReconciler {
             let inside = || -> Result<_, EgressError> {
                 let before = known.unwrap_or_else(|| read(&file));
                 let mut numbers = before.clone();
-                // Also for connections of pods that chose no longer, or are gone: they keep their replica.
-                let needed = !plan(&inputs, &mut numbers.clone(), 0).is_empty();
-                let index = if needed { device.ensure(&node)? } else { 0 };
-                let program = plan(&inputs, &mut numbers, index);
+                let program = plan_on(&inputs, &mut numbers, || device.ensure(&node))?;
                 if numbers != before {
                     let path = file.display().to_string();
                     keep(&file, &numbers).map_err(|source| EgressError::Keep { path, source })?;

@@ -39,7 +39,7 @@ const EOPNOTSUPP: i32 = 95;
 const UDP: u8 = 17;
 pub(super) const REPLY: u8 = 1;
 /// How the names of pods' interfaces begin, and how those of our own devices do.
-const PODS: &[u8] = b"fl";
+const PODS: [&str; 2] = [cni::interface::PREFIX, cni::interface::CALICO_PREFIX];
 const DEVICES: &[u8] = b"fl-";
 
 /// Sets with their elements, and chains with their rules.
@@ -289,10 +289,13 @@ impl Ruleset {
         let mut others = to_port(port);
         others.push(Expression::Verdict(Verdict::Drop));
         input.push(rule(others));
-        let mut pods = vec![Expression::input_interface(Register::FIRST), equal(PODS.to_vec())];
-        pods.extend(to_port(port));
-        pods.push(Expression::Verdict(Verdict::Drop));
-        forward.push(rule(pods));
+        for prefix in PODS {
+            let name = equal(prefix.as_bytes().to_vec());
+            let mut pods = vec![Expression::input_interface(Register::FIRST), name];
+            pods.extend(to_port(port));
+            pods.push(Expression::Verdict(Verdict::Drop));
+            forward.push(rule(pods));
+        }
         let chains = [(PREROUTING, prerouting), (INPUT, input), (FORWARD, forward)];
         self.chains.extend(chains.map(|(name, rules)| (name.to_owned(), rules)));
     }

@@ -81,18 +81,25 @@ impl Family {
 impl Ruleset {
     /// Returns none where no pool is masqueraded.
     pub fn of(pools: &MasqueradedPools) -> Option<Self> {
+        Self::beside(pools, None)
+    }
+
+    /// The same, where packets to pods and nodes go through that `tunnel`, too.
+    pub fn beside(pools: &MasqueradedPools, tunnel: Option<&str>) -> Option<Self> {
         if pools.values().all(|pool| pool.rule.is_none()) {
             return None;
         }
         let mut ruleset = Self { sets: BTreeMap::new(), chains: BTreeMap::new(), base: Vec::new() };
-        ruleset.base.push(digested(
-            vec![
-                Expression::output_interface(Register::FIRST),
-                equal(Expression::interface_name(overlay::DEVICE)),
-                Expression::Verdict(Verdict::Accept),
-            ],
-            "to pods and nodes through the tunnel",
-        ));
+        for device in [overlay::DEVICE].into_iter().chain(tunnel) {
+            ruleset.base.push(digested(
+                vec![
+                    Expression::output_interface(Register::FIRST),
+                    equal(Expression::interface_name(device)),
+                    Expression::Verdict(Verdict::Accept),
+                ],
+                "to pods and nodes through the tunnel",
+            ));
+        }
         for family in Family::BOTH {
             let pods = pools.values().flat_map(|pool| &pool.networks).copied();
             ruleset.set(format!("pods{}", family.digit()), family, pods.chain(receivers()));

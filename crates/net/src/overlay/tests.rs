@@ -191,7 +191,7 @@ fn nft(within: &Namespace, args: &[&str]) {
 fn cable(a: &Namespace, name: &str, b: &Namespace, peer: &str) {
     let mac = |namespace: &Namespace, name: &str| mac_of(&format!("{:?}{name}", namespace.id()));
     let end = VethPeer { name: peer, mac: mac(b, peer), namespace: b.as_fd() };
-    let veth = Veth { name, mac: mac(a, name), mtu: 1500, peer: end };
+    let veth = Veth { name, mac: mac(a, name), mtu: 1500, group: None, peer: end };
     a.netlink().unwrap().create_veth(veth).unwrap();
     for (namespace, name) in [(a, name), (b, peer)] {
         ip(namespace, &["link", "set", name, "addrgenmode", "none"]);

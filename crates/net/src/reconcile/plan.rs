@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use kernel::netlink::{self, Change, Link, Neighbour, Netlink, Route, RouteKind};
 
 use crate::Attachment;
-use crate::wiring::{InterfaceNames, MAIN_TABLE, ROUTE_PROTOCOL, host_side};
+use crate::wiring::{InterfaceNames, MAIN_TABLE, ROUTE_PROTOCOL, host_side, is_ours};
 
 /// What the node's kernel has of Fairlead's.
 #[derive(Clone, Debug, Default)]
@@ -35,22 +35,19 @@ impl KernelState {
         let mut links = netlink.links()?;
         links.retain(is_ours);
         let mut routes = netlink.routes(MAIN_TABLE)?;
-        routes.retain(|route| {
-            route.protocol == ROUTE_PROTOCOL && matches!(route.kind, RouteKind::Link(_))
+        let ours: HashSet<u32> = links.iter().map(|link| link.index).collect();
+        routes.retain(|route| match route.kind {
+            RouteKind::Link(link) => route.protocol == ROUTE_PROTOCOL || ours.contains(&link),
+            _ => false,
         });
         Ok(Self { links, routes, neighbours: netlink.neighbours(None)? })
     }
 }
 
-/// Says whether an interface is one that Fairlead made for a container.
-pub(crate) fn is_ours(link: &Link) -> bool {
-    link.kind.as_deref() == Some("veth") && cni::interface::is_ours(&link.name)
-}
-
 /// What others are at work on: it is left to them.
 #[derive(Clone, Debug, Default)]
 pub struct UnderWay {
-    /// The interfaces of requests that are being served.
+    /// The names of the interfaces of requests that are being served.
     pub interfaces: HashSet<String>,
     /// Attachments that were deleted and whose interfaces are being removed.
     pub leaving: Vec<Arc<Attachment>>,
@@ -65,7 +62,9 @@ pub fn plan(seen: &KernelState, under_way: &UnderWay, recorded: &[Arc<Attachment
         known().map(|attachment| attachment.host_interface.as_str()).collect();
     names.extend(under_way.interfaces.iter().map(String::as_str));
     let neighbours: HashSet<_> = seen.neighbours.iter().collect();
-    let routes: HashSet<_> = seen.routes.iter().collect();
+    // Whoever made it: Calico makes those by interfaces of its names anew, as its own.
+    let routes: HashSet<_> =
+        seen.routes.iter().map(|route| Route { protocol: ROUTE_PROTOCOL, ..*route }).collect();
     let taken: HashSet<IpNet> = known().flat_map(|a| a.addresses()).map(IpNet::from).collect();
 
     let remove = seen
@@ -76,7 +75,7 @@ pub fn plan(seen: &KernelState, under_way: &UnderWay, recorded: &[Arc<Attachment
     let unroute = seen
         .routes
         .iter()
-        .filter(|route| !taken.contains(&route.destination))
+        .filter(|route| route.protocol == ROUTE_PROTOCOL && !taken.contains(&route.destination))
         .map(|route| Repair::RemoveRoute(*route));
     // What a request is making is not whole yet, and its routes come after its policies.
     let at_rest =
@@ -95,7 +94,7 @@ fn is_whole(
     attachment: &Attachment,
     link: &Link,
     neighbours: &HashSet<&Neighbour>,
-    routes: &HashSet<&Route>,
+    routes: &HashSet<Route>,
 ) -> bool {
     let names = InterfaceNames::of_attachment(attachment);
     let wanted = host_side(attachment, &names, link.index);

@@ -1,3 +1,5 @@
+mod calico;
+
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,7 +17,7 @@ use crate::datapath::Datapath;
 use crate::namespace_pools::NamespacePools;
 use crate::service::RequestLimits;
 use crate::tests::pods::{self, is_cut_off_from_pod, reaches_pod};
-use crate::wiring::{MAIN_TABLE, ROUTE_PROTOCOL, host_interface};
+use crate::wiring::{InterfaceNaming, MAIN_TABLE, ROUTE_PROTOCOL, host_interface, is_ours};
 use crate::{AttachmentKey, pool};
 
 struct Bench {
@@ -31,6 +33,10 @@ struct Bench {
 
 impl Bench {
     async fn new() -> Self {
+        Self::named(InterfaceNaming::Fairlead).await
+    }
+
+    async fn named(naming: InterfaceNaming) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new("test");
         let addresses = Addresses::open(dir.path(), &tasks).unwrap();
@@ -39,7 +45,7 @@ impl Bench {
             ipv6: Some("fd00:1::/123".parse().unwrap()),
         };
         addresses.adopt("default-0", pool::DEFAULT, networks, soon()).await.unwrap();
-        let wiring = pods::node();
+        let wiring = pods::node().named(naming);
         let ledger = Ledger::new(LedgerConfig::default());
         let (pools, limits) = (NamespacePools::none(), RequestLimits::default());
         let (held, ledgers) = (addresses.clone(), ledger.clone());

@@ -1,4 +1,9 @@
 //! ADD: an address, and a pair of interfaces that carries it when it is on the disk.
+//!
+//! ```text
+//! journal  choose ─┬─► flush ───────────────┬─► published, answered
+//! thread   pair ───┴─► the pod's end ───────┴─► policies, the node's end, routes
+//! ```
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -11,7 +16,7 @@ use super::{Call, CniService, Inner, RequestError, StepTracker};
 use crate::addresses::{AssignRequest, Assignment};
 use crate::datapath::{Coming, Datapath, PodInterfaces};
 use crate::wiring::{host_interface, step};
-use crate::{Attachment, AttachmentKey, pool};
+use crate::{Attachment, AttachmentKey, Pod, pool};
 
 impl<D: Datapath> CniService<D> {
     pub(super) async fn add(
@@ -26,7 +31,8 @@ impl<D: Datapath> CniService<D> {
             let pod = add.pod.as_ref().map(ToString::to_string);
             let pool = self.pool(&add, deadline).await?;
             let AddRequest { key, network, netns, pod: named, fixed, .. } = add;
-            let (host_interface, id) = (host_interface(&key), self.0.datapath.id(&namespace));
+            let host_interface = self.name_interface(&call, named.as_ref()).await?;
+            let id = self.0.datapath.id(&namespace);
             let wanted = AssignRequest {
                 key,
                 network,
@@ -37,7 +43,6 @@ impl<D: Datapath> CniService<D> {
                 host_interface,
                 fixed,
             };
-            self.wait_for_old_links(&call).await?;
             let attached = Box::pin(self.attach(wanted, namespace, &call));
             let (attachment, pair) = attached.await?;
             info!(container = %call.key.container, pod, "attached");
@@ -56,20 +61,38 @@ impl<D: Datapath> CniService<D> {
         }
     }
 
-    /// The interface of the same container's last attachment has the same name: it must be gone.
-    async fn wait_for_old_links(&self, call: &Call) -> Result<(), RequestError> {
-        let mut changes = self.0.addresses.changes();
+    /// Names the interface at the node's side. Nobody has that name any more: the interface of the same
+    /// container's or pod's last attachment, which had it, is gone.
+    async fn name_interface(&self, call: &Call, pod: Option<&Pod>) -> Result<String, RequestError> {
+        let own = host_interface(&call.key);
+        let name = self.0.datapath.host_interface(&call.key, pod);
+        let addresses = &self.0.addresses;
+        let mut changes = addresses.changes();
         let gone = async {
-            while self.0.addresses.view().is_leaving(&call.key) {
+            let is_leaving = || {
+                let view = addresses.view();
+                view.is_leaving(&call.key)
+                    || (name != own && view.leaving().any(|it| it.host_interface == name))
+            };
+            while is_leaving() {
+                self.0.hurry.notify_one();
                 changes.changed().await;
             }
         };
         let in_time = call.deadline.within(self.0.limits.step).bound(gone).await;
-        in_time.map_err(|_| RequestError::Stuck { key: call.key.clone(), step: step::DELETE })
+        in_time.map_err(|_| RequestError::Stuck { key: call.key.clone(), step: step::DELETE })?;
+        // A pod's last container may not have been deleted yet, and has the name that follows from the pod.
+        let is_taken = |it: &Arc<Attachment>| it.host_interface == name && it.key != call.key;
+        if name != own && addresses.view().attachments().any(is_taken) {
+            let container = &call.key.container;
+            warn!(%container, name, instead = own, "another container of the pod has this interface");
+            return Ok(own);
+        }
+        Ok(name)
     }
 
-    /// Makes the interfaces while the addresses are on their way to the disk, and configures them when
-    /// they are there.
+    /// Makes the interfaces, and the pod's end of them, while the addresses are on their way to the disk;
+    /// packets come by them when the addresses are there.
     async fn attach(
         &self,
         wanted: AssignRequest,
@@ -79,19 +102,23 @@ impl<D: Datapath> CniService<D> {
         if self.0.addresses.view().attachment(&call.key).is_some() {
             return Box::pin(self.attach_again(wanted, namespace, call)).await;
         }
-        // One answer for the thread, which waits for it for as long as this request lives; it is kept for
-        // whoever undoes the work.
+        // Two words for the thread, which waits for each for as long as this request lives; the second is
+        // kept for whoever undoes the work.
+        let (choose, chosen) = std::sync::mpsc::sync_channel(1);
         let (tell, told) = std::sync::mpsc::sync_channel(1);
         let answer = Arc::new(OnceLock::new());
         let set_up = {
             let (pool, answer) = (wanted.pool.clone(), Arc::clone(&answer));
-            let mac = wanted.fixed.mac;
+            let (host_interface, mac) = (wanted.host_interface.clone(), wanted.fixed.mac);
             move |key: &AttachmentKey, datapath: &D, steps: &StepTracker| {
-                let assigned = || {
+                let chosen = || chosen.recv().ok();
+                let recorded = || {
                     let _ = told.recv();
-                    answer.get().cloned()
+                    answer.get().is_some()
                 };
-                let coming = Coming { key, pool: &pool, mac, assigned: &assigned };
+                let (pool, host_interface) = (pool.as_str(), host_interface.as_str());
+                let (chosen, recorded) = (&chosen, &recorded);
+                let coming = Coming { key, host_interface, pool, mac, chosen, recorded };
                 datapath.set_up_when(&coming, &namespace, steps)
             }
         };
@@ -103,9 +130,15 @@ impl<D: Datapath> CniService<D> {
             }
         };
         let key = call.key.clone();
-        let wiring = self.work("set_up", call, move |it, steps| set_up(&key, it, steps), undo);
+        let set_up = move |datapath: &D, steps: &StepTracker| set_up(&key, datapath, steps);
+        let interface = wanted.host_interface.clone();
+        let wiring = self.work("set_up", call, &interface, set_up, undo);
         let assigning = async {
-            let assigned = self.0.addresses.assign(wanted, call.deadline).await;
+            let choose = move |attachment: &Arc<Attachment>| {
+                // An error: the work has failed already.
+                let _ = choose.try_send(Arc::clone(attachment));
+            };
+            let assigned = self.0.addresses.assign_telling(wanted, call.deadline, choose).await;
             if let Ok(Assignment::New(attachment)) = &assigned {
                 let _ = answer.set(Arc::clone(attachment));
             }
@@ -166,7 +199,8 @@ impl<D: Datapath> CniService<D> {
                 }
             }
         };
-        let result = self.work("set_up", call, set_up, undo).await;
+        let interface = &attachment.host_interface;
+        let result = self.work("set_up", call, interface, set_up, undo).await;
         if let Err(RequestError::Wiring(error)) = &result
             && is_new
             && error.left.is_none()

@@ -28,12 +28,13 @@ impl<D: Datapath> CniService<D> {
             if self.0.datapath.id(&namespace) != record.namespace {
                 differences.push("the container is in another network namespace".to_owned());
             } else {
+                let interface = record.host_interface.clone();
                 let verify = move |datapath: &D, steps: &StepTracker| {
                     // There is nothing to undo, so it goes on to its end.
                     let _ = steps.step("verify");
                     Ok(datapath.verify(&record, Some(&namespace)))
                 };
-                let faults = self.work("check", &call, verify, |_, _| ()).await?;
+                let faults = self.work("check", &call, &interface, verify, |_, _| ()).await?;
                 differences.extend(faults.iter().map(ToString::to_string));
             }
             match differences.is_empty() {

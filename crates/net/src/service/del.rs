@@ -3,6 +3,9 @@
 //! The kernel waits some twenty milliseconds for each link that it deletes, and as long for a group of
 //! them. So a DEL is answered when the journal says that the attachment is no more. Its addresses stay
 //! its own until its interface is gone, whatever happens to the agent meanwhile.
+//!
+//! To delete links takes the processors' time and the lock that every ADD needs. So links wait a moment for
+//! others to go with them ([`Gathering`]): in a burst of DELs they go when it is over.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,15 +23,50 @@ use crate::datapath::Datapath;
 use crate::wiring::step;
 use crate::{Attachment, AttachmentKey};
 
-/// How many interfaces are removed together. The kernel is locked for others meanwhile: a microsecond for
-/// each, and the wait that they share.
-const TOGETHER: usize = 64;
+/// How long links wait for others: until none has come for so long,
+const PAUSE: Duration = Duration::from_millis(20);
+/// and no longer than this after the first.
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+/// How many interfaces are removed together: a drained node's. The kernel is locked for others meanwhile, some
+/// microseconds for each and the wait that they share.
+const TOGETHER: usize = 128;
 /// How many groups are removed at the same time: one that hangs leaves three.
 const AT_ONCE: usize = 4;
 /// How long a group waits for a thread.
 const THREAD: Duration = Duration::from_secs(20);
 /// When to try again what failed.
 const AGAIN: Duration = Duration::from_secs(1);
+
+/// Links that wait for others to go with them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gathering {
+    links: usize,
+    /// When the first and the last of them came.
+    between: Option<(Instant, Instant)>,
+    /// Somebody waits for one of them to be gone.
+    hurried: bool,
+}
+
+impl Gathering {
+    fn hurry(&mut self) {
+        self.hurried = true;
+    }
+
+    /// Says when `links` are to go, of which some may have come just now; none if there are none.
+    fn due(&mut self, links: usize, now: Instant) -> Option<Instant> {
+        if links == 0 {
+            *self = Self::default();
+            return None;
+        }
+        let (first, last) = self.between.unwrap_or((now, now));
+        let last = if links == self.links { last } else { now };
+        (self.links, self.between) = (links, Some((first, last)));
+        match self.hurried || links >= TOGETHER {
+            true => Some(now),
+            false => Some((last + PAUSE).min(first + LONGEST_PAUSE)),
+        }
+    }
+}
 
 impl<D: Datapath> CniService<D> {
     pub(super) async fn del(
@@ -58,20 +96,35 @@ impl<D: Datapath> CniService<D> {
         let mut changes = self.0.addresses.changes();
         let mut at_work = HashSet::new();
         let mut groups = FuturesUnordered::new();
+        let mut gathering = Gathering::default();
         loop {
             let view = self.0.addresses.view();
             let waiting = view.leaving().filter(|it| !at_work.contains(&it.key));
             let group: Vec<_> = waiting.take(TOGETHER).cloned().collect();
             drop(view);
-            if !group.is_empty() && groups.len() < AT_ONCE {
+            let now = Instant::now();
+            let due = gathering.due(group.len(), now).filter(|_| groups.len() < AT_ONCE);
+            if due.is_some_and(|due| due <= now) {
+                gathering = Gathering::default();
                 at_work.extend(group.iter().map(|it| it.key.clone()));
                 groups.push(self.remove_group(group));
                 continue;
             }
+            let pause = async {
+                match due {
+                    Some(due) => tokio::time::sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
             let next = async {
                 tokio::select! {
                     Some(done) = groups.next() => Some(done),
                     _ = changes.changed() => None,
+                    () = pause => None,
+                    () = self.0.hurry.notified() => {
+                        gathering.hurry();
+                        None
+                    }
                 }
             };
             match stop.bound(next).await {
@@ -138,9 +191,13 @@ impl<D: Datapath> CniService<D> {
             move |datapath: &D, steps: &StepTracker| datapath.tear_down(&record, steps)
         };
         // The record stays, so the next DEL finds what is left.
-        self.work("tear_down", call, tear_down, |_, _| ()).await?;
+        let interface = &record.host_interface;
+        self.work("tear_down", call, interface, tear_down, |_, _| ()).await?;
         call.op.step("release");
         self.0.addresses.release(&record.key, call.deadline).await?;
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use stallproof::tasks::BLOCKING;
 use tracing::warn;
 
-use super::{Call, CniService, Inner, RequestError, StepTracker};
+use super::{Call, CniService, Inner, RequestError, StepTracker, UnderWay};
 use crate::AttachmentKey;
 use crate::datapath::Datapath;
 use crate::metrics::Metrics;
 use crate::wiring::WiringError;
 
 impl<D: Datapath> CniService<D> {
-    /// Runs `work` on a thread until the deadline or until one step takes too long; then gives up on
+    /// Runs `work`, on the attachment whose interface has this name, on a thread until the deadline or until one step takes too long; then gives up on
     /// it, and lets the thread `undo` what it did when it comes back.
     pub(super) async fn work<T: Send + 'static>(
         &self,
         name: &'static str,
         call: &Call,
+        host_interface: &str,
         work: impl FnOnce(&D, &StepTracker) -> Result<T, WiringError> + Send + 'static,
         undo: impl FnOnce(&D, &StepTracker) + Send + 'static,
     ) -> Result<T, RequestError> {
@@ -28,7 +29,9 @@ impl<D: Datapath> CniService<D> {
         }
         call.op.step("thread");
         let steps = Arc::new(StepTracker::begin(Arc::clone(&call.op), inner.metrics.steps.clone()));
-        let working = Working::new(Arc::clone(inner), call.key.clone(), Arc::clone(&steps));
+        let under_way =
+            UnderWay { steps: Arc::clone(&steps), host_interface: host_interface.to_owned() };
+        let working = Working::new(Arc::clone(inner), call.key.clone(), under_way);
         let datapath = Arc::clone(&inner.datapath);
         let thread = move || {
             let steps = &working.steps;
@@ -70,8 +73,9 @@ struct Working<D> {
 }
 
 impl<D> Working<D> {
-    fn new(inner: Arc<Inner<D>>, key: AttachmentKey, steps: Arc<StepTracker>) -> Self {
-        inner.working.lock().insert(key.clone(), Arc::clone(&steps));
+    fn new(inner: Arc<Inner<D>>, key: AttachmentKey, work: UnderWay) -> Self {
+        let steps = Arc::clone(&work.steps);
+        inner.working.lock().insert(key.clone(), work);
         Self { inner, key, steps }
     }
 }

@@ -4,13 +4,12 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel::netlink::LinkRef;
 use stallproof::{Deadline, Work};
 
 use super::{CniService, RequestError, StepTracker};
 use crate::datapath::Datapath;
 use crate::reconcile::namespace_of;
-use crate::wiring::{Wiring, WiringError, step};
+use crate::wiring::{Wiring, WiringError, own_link, step};
 use crate::{Attachment, AttachmentKey};
 
 /// How long it may take, its turn included.
@@ -55,7 +54,9 @@ impl CniService<Wiring> {
             }
             let lost = Arc::clone(attachment);
             let rewire = move |wiring: &Wiring, steps: &StepTracker| rewire(wiring, &lost, steps);
-            if let Some(regained) = self.work("regain", &call, rewire, |_, _| ()).await? {
+            let interface = &attachment.host_interface;
+            let regained = self.work("regain", &call, interface, rewire, |_, _| ()).await?;
+            if let Some(regained) = regained {
                 return Ok(regained);
             }
             self.0.addresses.release(key, deadline).await?;
@@ -74,8 +75,10 @@ fn rewire(
     attachment: &Attachment,
     steps: &StepTracker,
 ) -> Result<Option<Regained>, WiringError> {
-    let link = LinkRef::Name(&attachment.host_interface);
-    let there = wiring.node().netlink(|netlink| netlink.link(link));
+    let there = wiring.node().netlink(|netlink| match own_link(netlink, attachment)? {
+        Some(link) => netlink.link(link),
+        None => Ok(None),
+    });
     let failed = |error| WiringError { step: step::CREATE, cause: error, left: None };
     if there.map_err(|error| failed(error.into()))?.is_some() {
         return Ok(Some(Regained::Nothing));

@@ -96,7 +96,10 @@ impl Datapath for Fake {
     ) -> Result<PodInterfaces, WiringError> {
         self.pass(coming.key, "set_up", progress)?;
         let failed = |cause| WiringError { step: "set_up", cause, left: None };
-        let attachment = (coming.assigned)().ok_or_else(|| failed(Cause::NoAddress))?;
+        let attachment = (coming.chosen)().ok_or_else(|| failed(Cause::NoAddress))?;
+        if !(coming.recorded)() {
+            return Err(failed(Cause::NoAddress));
+        }
         self.set(|state| {
             state.connected.insert(attachment.key.clone(), *namespace);
         });

@@ -41,7 +41,7 @@ fn ready(namespace: Namespace) -> Node {
 fn cable(a: &Namespace, (b, name): (&Namespace, &str)) -> [u32; 2] {
     let mac = |number| Mac([2, 0, 0, 0, 0, number]);
     let peer = VethPeer { name, mac: mac(2), namespace: b.as_fd() };
-    let veth = Veth { name: "uplink", mac: mac(1), mtu: 1500, peer };
+    let veth = Veth { name: "uplink", mac: mac(1), mtu: 1500, group: None, peer };
     let made = a.netlink().unwrap().create_veth(veth).unwrap();
     let (here, there) = (made.index, made.peer.unwrap());
     // An address that the kernel makes itself is of no use for a second or two, and a router without

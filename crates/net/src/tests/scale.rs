@@ -8,14 +8,15 @@ use std::time::Instant;
 use ipnet::Ipv4Net;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use objects::kinds::{AddressBlock, AddressBlockSpec, AddressBlockStatus};
+use stallproof::Snapshot;
 
 use crate::address_table::{AddressTable, Record};
 use crate::claims::Blocks;
 use crate::overlay::Underlay;
 use crate::pool::Pools;
 use crate::pool::tests::pool;
-use crate::routes::{self, RouteInputs};
-use crate::trust::{self, Believed, NodeAddresses};
+use crate::routes::{KernelRoutes, RoutePlanner};
+use crate::trust::{self, Believed, BlockTrust, Judge, NodeAddresses};
 
 const NODES: u32 = 5_000;
 const PODS: u32 = 500;
@@ -70,18 +71,35 @@ fn an_agent_of_a_cluster_of_5000_nodes_with_500_pods_each_holds_little() {
     assert!(verdict.doubts.is_empty());
     let of_verdict = resident().saturating_sub(began + of_blocks);
 
-    let inputs = RouteInputs {
-        node: name(0),
-        blocks: verdict.blocks().collect(),
-        export_table: None,
-        overlaid: Vec::new(),
-        device: crate::overlay::DeviceSettings { port: 4789, mtu: 1450 },
-        complete: true,
-    };
-    let underlay = Underlay { device: None, addresses: vec!["172.16.0.1/12".parse().unwrap()] };
-    let wanted = routes::wanted(&inputs, &underlay);
-    assert!(wanted.routes.len() >= ((NODES - 1) * BLOCKS) as usize);
+    let mut planner = RoutePlanner::new(&name(0), None);
+    let addresses = vec!["172.16.0.1/12".parse().unwrap()];
+    planner.set_underlay(Underlay { device: None, addresses });
+    let planning = Instant::now();
+    verdict.believed.keys().for_each(|name| planner.set_listed(name, &verdict));
+    let planned = planning.elapsed();
+    let mut kernel = KernelRoutes::default();
+    let changes = planner.changes(&kernel, true);
+    assert!(changes.len() >= ((NODES - 1) * BLOCKS) as usize);
+    changes.iter().for_each(|change| kernel.made(change));
+    drop(changes);
+    planner.settle(&kernel);
     let of_routes = resident().saturating_sub(began + of_blocks + of_verdict);
+
+    // A node that moves.
+    let (own, listed) = (name(0), Snapshot::new(blocks.clone()));
+    let (pools, told) = (Snapshot::new(pools), Snapshot::new(nodes));
+    let believed = Snapshot::new(Believed::new());
+    let trust =
+        BlockTrust { node: own, blocks: listed, pools, nodes: Some(told.clone()), believed };
+    let mut judge = Judge::default();
+    assert_eq!(judge.update(&trust).len(), (NODES * BLOCKS) as usize);
+    told.update(|nodes| nodes.set(name(77), Some(vec![IpAddr::from([192, 0, 2, 1])])));
+    let moving = Instant::now();
+    let moved = judge.update(&trust);
+    assert_eq!(moved.len(), BLOCKS as usize);
+    moved.iter().for_each(|name| planner.set_listed(name, judge.verdict()));
+    assert_eq!(planner.changes(&kernel, true).len(), BLOCKS as usize);
+    let moving = moving.elapsed();
 
     let before = resident();
     let mut table = AddressTable::default();
@@ -102,7 +120,8 @@ fn an_agent_of_a_cluster_of_5000_nodes_with_500_pods_each_holds_little() {
     let mib = |bytes: usize| bytes as f64 / f64::from(1 << 20);
     println!(
         "{} blocks: {:.0} MiB; what is believed of them: {:.0} MiB, judged in {judged:?}; routes: {:.0} \
-         MiB; {PODS} pods: {:.1} MiB",
+         MiB, planned in {planned:?}; a node that moves is judged and planned in {moving:?}; {PODS} pods: \
+         {:.1} MiB",
         NODES * BLOCKS,
         mib(of_blocks),
         mib(of_verdict),
@@ -111,5 +130,5 @@ fn an_agent_of_a_cluster_of_5000_nodes_with_500_pods_each_holds_little() {
     );
     let whole = mib(resident().saturating_sub(began));
     assert!(whole < 400.0, "{whole:.0} MiB");
-    drop((wanted, inputs, verdict, blocks));
+    drop((planner, kernel, verdict, blocks));
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
-use objects::kinds::AddressBlockSpec;
+use objects::kinds::{AddressBlockSpec, AddressBlockStatus};
+use proptest::prelude::*;
 
 use super::*;
 use crate::pool::tests::pool as pool_object;
@@ -131,4 +132,78 @@ fn a_doubt_is_said_once_and_again_when_it_is_another() {
     assert_eq!(said.news(&doubt("other")).len(), 1);
     assert_eq!(said.news(&BTreeMap::new()).len(), 0);
     assert_eq!(said.news(&doubt("other")).len(), 1);
+}
+
+/// One thing that changes.
+#[derive(Clone, Debug)]
+enum Edit {
+    Block(u32, Option<(u8, bool, u8, u32)>),
+    Node(u8, Option<Vec<u8>>),
+    Pools(u8),
+    NodesListed,
+}
+
+fn any_edit() -> impl Strategy<Value = Edit> {
+    let block = (0u8..3, any::<bool>(), 0u8..4, 0u32..3);
+    prop_oneof![
+        4 => (0u32..4, proptest::option::weighted(0.8, block))
+            .prop_map(|(number, block)| Edit::Block(number, block)),
+        2 => (0u8..3, proptest::option::of(proptest::collection::vec(0u8..4, 0..3)))
+            .prop_map(|(node, has)| Edit::Node(node, has)),
+        1 => (0u8..3).prop_map(Edit::Pools),
+        1 => Just(Edit::NodesListed),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn what_is_judged_by_changes_is_what_all_blocks_are_judged(
+        edits in proptest::collection::vec(any_edit(), 1..40), has_nodes: bool,
+    ) {
+        let address = |number: u8| IpAddr::from([10, 0, 0, number]);
+        let own = "n0";
+        let (mut there, mut told) = (blocks(Vec::new()), NodeAddresses::default());
+        let (mut pools, mut generation) = (Pools::default(), 0);
+        let (mut judge_of_changes, mut expected) = (Judge::default(), Verdict::default());
+        for edit in edits {
+            match edit {
+                Edit::Block(number, None) => {
+                    there.set(format!("default-{number}"), None);
+                }
+                Edit::Block(number, Some((node, lies, via, used))) => {
+                    let name = format!("default-{number}");
+                    let at = if lies { 7 } else { number * 32 };
+                    let network = format!("10.2.0.{at}/27");
+                    let network = network.parse::<ipnet::Ipv4Net>().unwrap().trunc().to_string();
+                    let via = address(via).to_string();
+                    let mut new = block(&name, &format!("n{node}"), [&network, ""], &[&via]);
+                    new.metadata.uid = Some(format!("uid {used}"));
+                    new.status = Some(AddressBlockStatus { used, free: 0, trouble: None });
+                    there.set(name, Some(Arc::new(new)));
+                }
+                Edit::Node(node, has) => {
+                    let has = has.map(|has| has.into_iter().map(address).collect());
+                    told.set(format!("n{node}"), has);
+                }
+                Edit::NodesListed => told.synced = true,
+                Edit::Pools(which) => {
+                    generation += 1;
+                    let subnets = [&[][..], &[("10.2.0.0/26", "")], &[("10.2.0.0/25", "")]];
+                    let pool = |subnets: &[(&str, &str)]| pool_object("default", 0, 5, subnets);
+                    let subnets = subnets[usize::from(which)];
+                    let all = (!subnets.is_empty()).then(|| pool(subnets));
+                    pools = all.into_iter().collect();
+                }
+            }
+            let nodes = has_nodes.then_some(&told);
+            let before = expected.believed.clone();
+            expected = judge(own, &there, &pools, nodes, &before);
+            let changed = judge_of_changes.take(own, &there, (&pools, generation), nodes);
+            prop_assert_eq!(judge_of_changes.verdict(), &expected);
+            let names: BTreeSet<_> = before.keys().chain(expected.believed.keys()).collect();
+            let differ = |name: &&&String| before.get(**name) != expected.believed.get(**name);
+            let differ: Vec<_> = names.iter().filter(differ).map(|name| (*name).clone()).collect();
+            prop_assert_eq!(changed, differ);
+        }
+    }
 }

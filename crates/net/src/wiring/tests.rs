@@ -3,6 +3,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use kernel::netlink::Mac;
 use proptest::prelude::*;
 use testkit::requires;
 
@@ -192,7 +193,7 @@ fn an_interface_that_somebody_else_put_there_is_left_and_said() {
     let other = Namespace::create().unwrap();
     let mac = Mac([2, 0, 0, 0, 0, 9]);
     let peer = VethPeer { name: "far", mac, namespace: other.as_fd() };
-    let taken = Veth { name: "eth0", mac, mtu: 1500, peer };
+    let taken = Veth { name: "eth0", mac, mtu: 1500, group: None, peer };
     let theirs = inside.netlink().unwrap().create_veth(taken).unwrap();
 
     let error = wiring.set_up(&a, &inside, &()).unwrap_err();
@@ -209,7 +210,8 @@ fn who_gives_up_before_any_step_finds_nothing_left() {
     requires!(netns);
     let wiring = pods::node();
     let (a, inside) = pod(1, 1);
-    let steps = [step::CREATE, step::ENTER, step::ADDRESS, step::CONFIGURE, step::ROUTE];
+    let steps =
+        [step::CREATE, step::ENTER, step::ADDRESS, step::CONFIGURE, step::RECORD, step::ROUTE];
     for (number, step) in steps.into_iter().enumerate() {
         let error = wiring.set_up(&a, &inside, &At::step(number, || Err(Abandoned))).unwrap_err();
         assert_eq!(error.step, step);
@@ -397,8 +399,40 @@ fn without_an_address_nothing_is_left_of_the_pair() {
         assert_eq!((links.len(), routes), (1, Vec::new()), "the pair is there before its address");
         None
     };
-    let coming = Coming { key: &attachment.key, pool: "default", mac: None, assigned: &there };
+    let (key, host_interface) = (&attachment.key, attachment.host_interface.as_str());
+    let (pool, mac) = ("default", None);
+    let never = || panic!("it has no address that could be recorded");
+    let coming = Coming { key, host_interface, pool, mac, chosen: &there, recorded: &never };
     let error = wiring.set_up_when(&coming, &inside, &()).unwrap_err();
+    assert!(matches!(error.cause, Cause::NoAddress), "{error:?}");
+    assert_no_trace(&wiring);
+    assert_eq!(inside.netlink().unwrap().link(LinkRef::Name("eth0")).unwrap(), None);
+}
+
+/// An address that is not on disk may be another's after a crash: nobody reaches it, and it reaches nobody.
+#[test]
+fn an_address_that_is_not_recorded_carries_no_packet_and_goes_if_it_never_is() {
+    requires!(netns);
+    let wiring = pods::node();
+    let (attachment, inside) = pod(1, 1);
+    let shared = Arc::new(attachment.clone());
+    let chosen = || Some(Arc::clone(&shared));
+    let not_yet = || {
+        let mut within = inside.netlink().unwrap();
+        let eth0 = within.link(LinkRef::Name("eth0")).unwrap().unwrap();
+        assert_eq!(within.addresses(eth0.index).unwrap().len(), 2, "the pod's end is done");
+        let (links, routes) = traces(&wiring);
+        assert_eq!((links.len(), routes), (1, Vec::new()), "the node has no route to it");
+        assert!(!links[0].up, "the node's end carries nothing");
+        assert!(is_cut_off_from_pod(wiring.node().namespace(), &attachment));
+        assert!(pods::is_cut_off(&inside, [10, 0, 0, 1]));
+        false
+    };
+    let (key, host_interface) = (&attachment.key, attachment.host_interface.as_str());
+    let (pool, mac) = ("default", None);
+    let coming = Coming { key, host_interface, pool, mac, chosen: &chosen, recorded: &not_yet };
+    let error = wiring.set_up_when(&coming, &inside, &()).unwrap_err();
+    assert_eq!(error.step, step::RECORD);
     assert!(matches!(error.cause, Cause::NoAddress), "{error:?}");
     assert_no_trace(&wiring);
     assert_eq!(inside.netlink().unwrap().link(LinkRef::Name("eth0")).unwrap(), None);

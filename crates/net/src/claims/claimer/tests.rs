@@ -278,6 +278,71 @@ async fn an_empty_block_goes_back_after_a_while_and_another_node_can_have_it() {
     .await;
 }
 
+/// A claimer that is asked by hand.
+async fn by_hand(objects: &Objects, dir: &Path, tasks: &Tasks) -> (BlockClaimer, Addresses) {
+    let addresses = Addresses::open(dir, tasks).unwrap();
+    let claims = BlockClaims {
+        blocks: objects.watched(objects::Within::default(), tasks),
+        pools: Pools::watch(objects, tasks),
+        troubles: Snapshot::default(),
+        metrics: Default::default(),
+    };
+    objects::watched::synced(&claims.blocks).await;
+    until("the pools are known", async || claims.pools.read(|pools| !pools.is_empty())).await;
+    let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);
+    let node = NodeIdentity { name: "a".to_owned(), addresses: here };
+    (BlockClaimer::new(objects.clone(), node, addresses.clone(), claims), addresses)
+}
+
+#[tokio::test]
+async fn a_late_delete_of_an_earlier_process_takes_no_block_that_is_used_again() {
+    let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
+    let objects = Objects::embedded(&dir.path().join("objects"), &tasks).unwrap();
+    make_pool(&objects, "default", 2, &["10.0.0.0/30"]).await;
+    // A process gives its block back, and dies before the store has heard of it.
+    let first = Tasks::new("first");
+    let (mut claimer, addresses) = by_hand(&objects, &dir.path().join("a"), &first).await;
+    claimer.round().await;
+    let block = stored(&objects).await.remove("default-0").unwrap();
+    assert!(addresses.drop_if_empty("default-0", soon()).await.unwrap());
+    drop((claimer, addresses));
+    assert!(first.shutdown(Duration::from_secs(30)).await.is_empty());
+
+    let (mut claimer, addresses) = by_hand(&objects, &dir.path().join("a"), &tasks).await;
+    claimer.round().await;
+    assert!(addresses.view().block("default-0").is_some(), "it is this node's");
+    addresses.assign(wanted("pod", "default"), soon()).await.unwrap();
+    let late = Expected::Version(version_of(&block));
+    let late = objects.delete::<AddressBlock>(&Id::of(&block), late, soon()).await;
+    assert!(matches!(late, Err(Error::Conflict { .. })), "{late:?}");
+    assert!(stored(&objects).await.contains_key("default-0"));
+}
+
+#[tokio::test]
+async fn a_pool_that_failed_and_is_then_exhausted_is_not_tried_without_pause() {
+    let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
+    let objects = Objects::embedded(&dir.path().join("objects"), &tasks).unwrap();
+    make_pool(&objects, "default", 2, &["10.0.0.0/30"]).await;
+    let (mut claimer, _) = by_hand(&objects, &dir.path().join("a"), &tasks).await;
+    let pool: Arc<str> = "default".into();
+    claimer.failed(&pool, "the store was away");
+    claimer.failing.get_mut(&pool).unwrap().until = Instant::now();
+    // Another node has the only block by now.
+    let spec = AddressBlockSpec {
+        pool: "default".to_owned(),
+        index: 0,
+        node: "b".to_owned(),
+        ipv4: Some("10.0.0.0/30".parse().unwrap()),
+        ipv6: None,
+        node_addresses: vec![],
+    };
+    objects.create(&AddressBlock::new("default-0", spec), soon()).await.unwrap();
+    until("the watch tells", async || !claimer.claims.blocks.load().is_empty()).await;
+    let again = claimer.round().await;
+    assert!(claimer.exhausted.contains(&pool) && claimer.failing.is_empty());
+    assert_eq!(again, Some(UNDONE));
+}
+
 #[test]
 fn the_nth_free_number_is_counted_without_the_taken_ones() {
     let taken = BTreeSet::from([0, 1, 4, 9]);

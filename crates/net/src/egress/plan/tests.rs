@@ -172,3 +172,38 @@ fn if_nobody_answers_it_is_not_the_replicas_that_are_silent() {
     let [number] = program.ways.values().next().unwrap()[..] else { panic!("{program:?}") };
     assert!(remote(way(&program, number, "203.0.113.9")).is_some());
 }
+
+/// Connections outlive the choice of their pods, and the pods: the device that carries them is asked for.
+#[test]
+fn with_no_client_left_connections_keep_their_device() {
+    let nat = || egress(&["203.0.113.0/24"], vec![replica("nat-0", 1), replica("nat-1", 2)]);
+    let mut numbers = ClassNumbers::default();
+    let asked = std::cell::Cell::new(0);
+    let device = || {
+        asked.set(asked.get() + 1);
+        Ok::<u32, std::convert::Infallible>(7)
+    };
+    let devices = |program: &EgressProgram| -> BTreeSet<u32> {
+        let tunnels = program.routes.iter().filter_map(|route| match route.kind {
+            RouteKind::Tunnel(tunnel) => Some(tunnel.link),
+            _ => None,
+        });
+        tunnels.collect()
+    };
+    let clients: Vec<_> = (1..=8).map(|number| client(number, &["a/nat"])).collect();
+    let used = inputs(vec![("a/nat", nat())], clients);
+    let Ok(before) = plan_on(&used, &mut numbers, device);
+    assert_eq!((devices(&before), asked.get()), ([7].into(), 1));
+
+    let unused = inputs(vec![("a/nat", nat())], Vec::new());
+    let Ok(after) = plan_on(&unused, &mut numbers, device);
+    assert_eq!(after.clients(), 0);
+    assert_eq!(after.numbers, before.numbers, "connections that there are keep their marks");
+    assert_eq!((devices(&after), asked.get()), ([7].into(), 2));
+
+    // With the egress the last connection's way is gone, and nobody needs a device.
+    let gone = inputs(Vec::new(), Vec::new());
+    let Ok(none) = plan_on(&gone, &mut numbers, device);
+    assert!(none.is_empty() && none.routes.is_empty());
+    assert_eq!(asked.get(), 2);
+}

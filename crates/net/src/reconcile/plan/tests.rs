@@ -26,7 +26,18 @@ fn attachment(n: u8) -> Arc<Attachment> {
 
 fn link(name: String, index: u32, up: bool) -> Link {
     let kind = Some("veth".to_owned());
-    Link { index, name, mac: None, mtu: 1500, up, alias: None, kind, peer: Some(2), bridge: None }
+    Link {
+        index,
+        name,
+        mac: None,
+        mtu: 1500,
+        up,
+        alias: None,
+        kind,
+        peer: Some(2),
+        bridge: None,
+        group: 0,
+    }
 }
 
 /// What of an attachment's is there.

@@ -66,8 +66,17 @@ fn a_template_in_coils_form_is_kept_and_completed() {
     assert_eq!(containers[0]["image"], "fairlead:test");
     assert!(containers[1].get("securityContext").is_none());
     let budget = serde_json::to_value(budget(&egress).unwrap()).unwrap();
-    assert_eq!(budget["spec"]["maxUnavailable"], "50%");
-    assert_eq!(budget["spec"]["selector"]["matchLabels"][LABEL], "nat");
+    // `policy/v1` as it is documented: selector, and one of minAvailable and maxUnavailable, of which each is
+    // a number or a percentage.
+    assert_eq!(
+        (&budget["apiVersion"], &budget["kind"]),
+        (&json!("policy/v1"), &json!("PodDisruptionBudget"))
+    );
+    assert_eq!(
+        budget["spec"],
+        json!({ "selector": { "matchLabels": { LABEL: "nat" } }, "maxUnavailable": "50%" })
+    );
+    assert_eq!(budget["metadata"]["ownerReferences"][0]["uid"], "7f");
 }
 
 #[test]
