@@ -272,7 +272,12 @@ impl NvRule<'_> {
             .as_array()
             .into_iter()
             .flatten()
-            .map(|name| name.as_str().unwrap_or_default().to_ascii_lowercase())
+            .map(|name| match name.as_str().unwrap_or_default().to_ascii_lowercase().as_str() {
+                // The same under the names of ours.
+                "ssl" => "tls".to_owned(),
+                "mssql" => "sqlserver".to_owned(),
+                name => name.to_owned(),
+            })
             .collect();
         let every = named.is_empty() || named.iter().any(|name| name == "any");
         let applications = match action {

@@ -87,7 +87,7 @@ fn groups_rules_and_responses_come_along_in_order() {
         ]
     );
     assert!(imported.rules[0].spec.applications.is_empty());
-    assert_eq!(imported.rules[1].spec.applications, ["ssl"]);
+    assert_eq!(imported.rules[1].spec.applications, ["tls"], "by our own word for it");
     let response = &imported.responses[0].spec;
     assert_eq!(
         (response.event, response.receivers.as_slice()),

@@ -19,6 +19,9 @@ mod bus;
 mod cluster_events;
 mod delivery;
 mod event;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod message;
 mod metrics;
 pub mod otlp;
@@ -31,6 +34,8 @@ mod target;
 
 pub use bus::{Emitted, EventBus};
 pub use event::Event;
+#[cfg(feature = "simulation")]
+pub use outbox::simulation;
 pub use outbox::{Accepted, Outbox, OutboxError, OutboxLimits};
 pub use router::{Quarantine, QuarantineFuture, QuarantineOrder};
 pub use rules::{Frequencies, Response, ResponseRules};

@@ -30,5 +30,7 @@ fn facts(event: &Event) -> Vec<(&str, String)> {
     facts
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

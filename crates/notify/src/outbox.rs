@@ -15,6 +15,8 @@
 //!   is damaged is kept beside the new one.
 
 mod disk;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -149,6 +149,22 @@ fn the_command_lines_are_those_of_the_contract() {
     let meshed = get(&meshed, "DaemonSet", "fairlead-agent");
     let mesh = ["--net-serve=off", "--mesh-wireguard=on", "--mesh-port=51821"];
     assert_eq!(args(meshed), [&agent[..], &mesh[..]].concat());
+    // Encryption has the interface without a mesh, and nothing of meshes.
+    let encrypting =
+        render("components.net=true,components.guard=false,net.encryption=required,mesh.port=7");
+    let role = get(&encrypting, "ClusterRole", "fairlead-agent-mesh");
+    let rules = json!([
+        {"apiGroups": ["fairlead.dev"], "resources": ["wireguardnodes"],
+         "verbs": ["list", "watch", "create", "patch"]},
+        {"apiGroups": ["fairlead.dev"], "resources": ["wireguardnodes/status"], "verbs": ["patch"]},
+    ]);
+    assert_eq!(role["rules"], rules);
+    let encrypting = get(&encrypting, "DaemonSet", "fairlead-agent");
+    let encrypts = ["--net-encryption=required", "--mesh-port=7"];
+    assert_eq!(args(encrypting), [&agent[..], &encrypts[..]].concat());
+    let security = &encrypting["spec"]["template"]["spec"]["containers"][0]["securityContext"];
+    let rights = json!(["NET_ADMIN", "SYS_ADMIN", "NET_RAW"]);
+    assert_eq!(security["capabilities"]["add"], rights);
     let off = render("components.guard=false,components.mesh=false,mesh.wireguard=true");
     assert!(off.objects.iter().all(|object| object["kind"] != "DaemonSet"));
 }

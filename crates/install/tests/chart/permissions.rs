@@ -21,7 +21,7 @@ fn list(value: &Value) -> Vec<&str> {
 #[test]
 fn the_permissions_are_those_of_the_list() {
     let rendered = render(
-        "components.net=true,mesh.wireguard=true,mesh.services=true,fleet.secretsFromAllNamespaces=true",
+        "components.net=true,net.encryption=required,mesh.wireguard=true,mesh.services=true,fleet.secretsFromAllNamespaces=true",
     );
     let off = render("components.admission=false");
     let mut lines = BTreeSet::new();

@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::catch_unwind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -49,8 +49,11 @@ pub(super) enum Change {
     Purge(Arc<str>),
 }
 
+type Opened = Result<(Database, BTreeMap<Arc<str>, Counts>), redb::Error>;
+
 pub(super) struct Disk {
-    file: PathBuf,
+    /// Opens the file, for the first time and after a failure.
+    open: Box<dyn Fn() -> Opened + Send + Sync>,
     /// None after a failure, until it was opened again. Held for a moment by whoever reads or writes.
     database: Mutex<Option<Arc<Database>>>,
 }
@@ -72,7 +75,20 @@ impl Disk {
             opened => opened,
         };
         let (database, counts) = opened.map_err(io::Error::other)?;
-        Ok((Self { file, database: Mutex::new(Some(Arc::new(database))) }, counts))
+        let open = Box::new(move || open(&file));
+        Ok((Self { open, database: Mutex::new(Some(Arc::new(database))) }, counts))
+    }
+
+    /// Opens what `backend` gives in place of a file.
+    #[cfg(feature = "simulation")]
+    pub(super) fn over<B: redb::StorageBackend>(
+        backend: impl Fn() -> B + Send + Sync + 'static,
+    ) -> Result<(Self, BTreeMap<Arc<str>, Counts>), redb::Error> {
+        let open =
+            move || count(Builder::new().set_cache_size(CACHE).create_with_backend(backend())?);
+        let (database, counts) = open()?;
+        let database = Mutex::new(Some(Arc::new(database)));
+        Ok((Self { open: Box::new(open), database }, counts))
     }
 
     fn database(&self) -> Result<Arc<Database>, redb::Error> {
@@ -80,7 +96,7 @@ impl Disk {
         if let Some(database) = &*held {
             return Ok(Arc::clone(database));
         }
-        let (database, _) = open(&self.file)?;
+        let (database, _) = (self.open)()?;
         Ok(Arc::clone(held.insert(Arc::new(database))))
     }
 
@@ -166,7 +182,7 @@ fn is_damage(error: &io::Error) -> bool {
 
 /// Opens or makes the file, and counts what is in it. A new file gets its name when it is complete, so that a
 /// crash leaves no half of one.
-fn open(file: &Path) -> Result<(Database, BTreeMap<Arc<str>, Counts>), redb::Error> {
+fn open(file: &Path) -> Opened {
     if !file.try_exists()? {
         let new = file.with_extension("new");
         match std::fs::remove_file(&new) {
@@ -182,7 +198,7 @@ fn open(file: &Path) -> Result<(Database, BTreeMap<Arc<str>, Counts>), redb::Err
     open_there(file)
 }
 
-fn open_there(file: &Path) -> Result<(Database, BTreeMap<Arc<str>, Counts>), redb::Error> {
+fn open_there(file: &Path) -> Opened {
     let mut options = OpenOptions::new();
     let handle =
         options.read(true).write(true).create(true).truncate(false).mode(0o600).open(file)?;
@@ -192,7 +208,7 @@ fn open_there(file: &Path) -> Result<(Database, BTreeMap<Arc<str>, Counts>), red
     opened.unwrap_or_else(|panic| Err(damaged(panic)))
 }
 
-fn count(database: Database) -> Result<(Database, BTreeMap<Arc<str>, Counts>), redb::Error> {
+fn count(database: Database) -> Opened {
     let transaction = database.begin_write()?;
     let mut counts: BTreeMap<Arc<str>, Counts> = BTreeMap::new();
     {
