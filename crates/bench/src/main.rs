@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 19] = [
+const BENCHMARKS: [(&str, &str); 20] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
@@ -26,6 +26,7 @@ const BENCHMARKS: [(&str, &str); 19] = [
     ("edge", "agents"),
     ("cni", "cni"),
     ("fairlead", "flood"),
+    ("net", "egress"),
     ("net", "overlay"),
     ("wireguard", "tunnel"),
     ("fairlead", "console"),

@@ -16,6 +16,7 @@
 //! - What does not hold is told with the moment at which it was seen. A job that could not be run is
 //!   left out, and said to be; one that did less than its minimum makes the soak void.
 
+pub mod cluster;
 mod fleet;
 mod guard;
 mod lease;
@@ -58,6 +59,8 @@ const OTHER: &str = "another job could not be run";
 pub struct Soak {
     pub seed: u64,
     pub time: Duration,
+    /// The jobs that are wanted; none is all.
+    pub only: Vec<Job>,
     /// For everything that is written; gone afterwards.
     pub dir: PathBuf,
     /// The CNI plugin.
@@ -179,7 +182,7 @@ pub fn soak(
     tell: &mut dyn FnMut(&str),
 ) -> Result<Report, CannotRun> {
     let (mut left_out, mut jobs) = (Vec::new(), Vec::new());
-    for job in Job::ALL {
+    for job in Job::ALL.into_iter().filter(|job| soak.only.is_empty() || soak.only.contains(job)) {
         let missing = needs(job).iter().filter_map(|need| need.missing(&soak.plugin));
         match missing.collect::<Vec<_>>() {
             missing if missing.is_empty() => jobs.push(job),

@@ -87,11 +87,14 @@ pub enum Network {
 pub struct Options {
     pub nodes: u32,
     pub network: Network,
+    /// The size in MiB of a disk of its own for each node's `/var/lib/fairlead`, which a test can fill or
+    /// freeze; none leaves it on the node's.
+    pub agent_disk: Option<u32>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { nodes: 3, network: Network::None }
+        Self { nodes: 3, network: Network::None, agent_disk: None }
     }
 }
 
@@ -108,6 +111,7 @@ pub struct Cluster {
     assets: Assets,
     access: Access,
     network: Network,
+    agent_disk: Option<u32>,
     archives: Mutex<Vec<PathBuf>>,
     took: Duration,
 }
@@ -167,6 +171,7 @@ impl Cluster {
             assets,
             access,
             network: options.network,
+            agent_disk: options.agent_disk,
             archives: Mutex::default(),
             took: Duration::ZERO,
         };
@@ -208,6 +213,9 @@ impl Cluster {
     /// Boots a node up to where it needs the API server; that itself is started as early as can be.
     fn boot(&self, node: &Node) {
         node.boot(&self.outside, &self.assets, self.network);
+        if let Some(size) = self.agent_disk {
+            node.mount_agent_disk(size);
+        }
         if node.number == 1 {
             node.start(ETCD);
             node.start(API_SERVER);
@@ -346,6 +354,16 @@ impl Cluster {
         self.import(&kept);
     }
 
+    /// Gives an image that every node has another name there.
+    pub fn tag_image(&self, reference: &str, also: &str) {
+        let [from, to] = [reference, also].map(|it| format!("docker.io/{it}"));
+        let ctr = self.assets.cni("ctr");
+        self.on_every_node(|node| {
+            let tag = ["--namespace=k8s.io", "images", "tag", &from, &to];
+            node.output(&ctr, &tag).unwrap_or_else(|why| panic!("{}: {why}", node.name));
+        });
+    }
+
     fn archive(&self, reference: &str, files: &[(&Path, &str)]) -> PathBuf {
         let mut archives = self.archives.lock().expect("nobody panics with it");
         let archive = self.dir.join("images").join(format!("{}.tar", archives.len()));
@@ -371,6 +389,11 @@ impl Cluster {
 
     pub fn node_name(&self, node: u32) -> String {
         node_name(node)
+    }
+
+    /// The process of this machine that is the node's first; none while the node is off.
+    pub fn node_pid(&self, node: u32) -> Option<u32> {
+        self.node(node).pid()
     }
 
     pub fn node_address(&self, node: u32) -> String {

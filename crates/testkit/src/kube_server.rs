@@ -219,7 +219,7 @@ fn apiserver_flags() -> Vec<String> {
         "--service-cluster-ip-range=10.96.0.0/16",
         // As servers since 1.24 have it, and a quarter less to start. What shares out requests needs
         // a beta API on the older ones; so do CronJobs, which 1.20 has as beta alone.
-        "--runtime-config=api/beta=false,batch/v1beta1=true",
+        "--runtime-config=api/beta=false,batch/v1beta1=true,policy/v1beta1=true",
         "--enable-priority-and-fairness=false",
         // Else it looks for a default route, which a machine without a network has not. The
         // `kubernetes` service cannot have this address; nobody dials that.

@@ -4,6 +4,7 @@
 //! test ── kube::Client ── Proxy (faults) ── KubeServer (kube-apiserver ── etcd)
 //!   ├──── IdentityProvider (OpenID Connect, under Node.js)
 //!   ├──── receivers (rsyslog, Alertmanager, a mail server)
+//!   ├──── killed (a process of this test, SIGKILLed again and again)
 //!   ├──── Sandbox (network namespaces, veths between them)
 //!   └──── Cluster (control plane and nodes, with kubelet, containerd, kube-proxy)
 //! ```
@@ -21,6 +22,7 @@ mod access;
 pub mod cluster;
 mod deploy;
 mod identity_provider;
+pub mod killed;
 mod kube_server;
 mod leash;
 pub mod need;
@@ -33,6 +35,7 @@ pub use access::Access;
 pub use cluster::Cluster;
 pub use deploy::deploy_permissions;
 pub use identity_provider::IdentityProvider;
+pub use killed::{acknowledge, killed};
 pub use kube_server::KubeServer;
 pub use proxy::{Fault, Proxy};
 pub use sandbox::{Host, Sandbox};

@@ -245,12 +245,14 @@ impl Daemon {
                 ipv6: Some("fd64::/116".to_owned()),
             }],
             masquerade: false,
+            interface_names: Default::default(),
             mtu: None,
             vxlan_port: net::overlay::PORT,
             egress: false,
             egress_port: net::egress::PORT,
             export_table: Some(119),
             grace: Duration::ZERO,
+            encryption: None,
             kubernetes: false,
         };
         let (stop, stopped) = channel::<()>();

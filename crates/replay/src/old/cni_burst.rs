@@ -62,6 +62,7 @@ impl PodNetwork {
             name: &name,
             mac: Mac([2, 0, 2, 0, high, low]),
             mtu: 1500,
+            group: None,
             peer,
         })?;
         netlink.apply(&[up(&name)])?;

@@ -1,7 +1,13 @@
 use super::*;
 
 fn plan() -> Soak {
-    Soak { seed: 7, time: Duration::from_secs(60), dir: PathBuf::new(), plugin: PathBuf::new() }
+    Soak {
+        seed: 7,
+        time: Duration::from_secs(60),
+        only: Vec::new(),
+        dir: PathBuf::new(),
+        plugin: PathBuf::new(),
+    }
 }
 
 fn judged(change: impl FnOnce(&mut Done), memory: u64) -> Report {

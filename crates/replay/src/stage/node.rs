@@ -25,7 +25,9 @@ pub(crate) fn on_a_node<T: Send>(
     let mac = |number| Mac([2, 0, 0, 0, 0, number]);
     let peer = VethPeer { name: "far", mac: mac(2), namespace: node.as_fd() };
     let mut netlink = node.netlink()?;
-    let uplink = netlink.create_veth(Veth { name: "uplink", mac: mac(1), mtu: 1500, peer })?.index;
+    let uplink = netlink
+        .create_veth(Veth { name: "uplink", mac: mac(1), mtu: 1500, group: None, peer })?
+        .index;
     let own = [format!("{ADDRESS}/24").parse()?, "2001:db8::1/64".parse()?];
     let own = own.map(|address| Change::Address(Address { link: uplink, address }));
     netlink.apply(&[up("lo"), up("far"), up("uplink")])?;

@@ -37,6 +37,18 @@ setsid "$DIR/daemon/$1" >>"$DIR/log/$1" 2>&1 </dev/null &
 echo $! >"/run/daemons/$1"
 "#;
 
+const AGENT_DISK: &str = r#"
+set -e
+image=$DIR/agent-disk
+if [ ! -e "$image" ]; then
+    truncate -s "$1M" "$image.new"
+    mkfs.ext4 -q -m 0 "$image.new"
+    mv "$image.new" "$image"
+fi
+mkdir -p /var/lib/fairlead
+mount -o loop "$image" /var/lib/fairlead
+"#;
+
 /// Returns when the daemon is gone.
 const KILL: &str = r#"
 pid=$(cat "/run/daemons/$1") || exit 1
@@ -146,6 +158,13 @@ impl Node {
         self.plug(wire, pid);
         self.until("its network", || self.dir.join("up").exists().then_some(()));
         *self.boot.lock().expect("nobody panics with it") = Some(Boot { pid, id, _init: init });
+    }
+
+    /// Mounts a disk of its own where an agent keeps its state. It is made at the first boot, and stays.
+    pub(super) fn mount_agent_disk(&self, mebibytes: u32) {
+        let mut command = self.command("bash");
+        command.args(["-c", AGENT_DISK, "disk", &mebibytes.to_string()]).env("DIR", &self.dir);
+        run(&mut command);
     }
 
     fn plug(&self, wire: &Host, pid: u32) {

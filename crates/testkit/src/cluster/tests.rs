@@ -207,7 +207,7 @@ const VICTIM: &str = "TESTKIT_VICTIM";
 #[test]
 fn kube_cluster_is_gone_when_its_test_is_killed_and_another_stays() {
     requires!(cluster);
-    let one = Options { nodes: 1, network: Network::None };
+    let one = Options { nodes: 1, ..Options::default() };
     if std::env::var_os(VICTIM).is_some() {
         let cluster = Cluster::start_with(&one);
         let (pid, netns) = (cluster.node(1).pid().unwrap(), cluster.outside.netns());
