@@ -189,6 +189,7 @@ async fn world() -> World {
         tasks: tasks.clone(),
         no_clusters: "no clusters".into(),
         leaving: None,
+        own_certificate: None,
         serving: Serving::default(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

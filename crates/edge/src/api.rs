@@ -60,6 +60,7 @@ mod rights;
 mod roles;
 mod route;
 mod scope;
+mod self_review;
 mod session;
 mod shells;
 mod socket;
@@ -90,6 +91,7 @@ use stallproof::{Ledger, Stop, Tasks, Watchdog};
 
 pub use agents::AgentsApi;
 pub use gates::Gates;
+pub use kubeconfig::OwnCertificate;
 pub use leader::{LeaderReach, LeaderRoute};
 pub use problem::Problem;
 pub use replicas::Replicas;
@@ -146,6 +148,8 @@ pub struct Api {
     pub no_clusters: Arc<str>,
     /// Stops when this process is about to: connections are not kept from then on.
     pub leaving: Option<Stop>,
+    /// None where others make the certificate, or where there is none.
+    pub own_certificate: Option<OwnCertificate>,
     pub serving: Serving,
 }
 

@@ -154,10 +154,14 @@ impl Ground {
     }
 
     fn agent(&self) -> Daemon {
+        self.agent_with(&[])
+    }
+
+    fn agent_with(&self, more: &[&str]) -> Daemon {
         let args = ["agent", "--net-node", "node1", "--net-addresses", "192.0.2.1"];
         let mut command = fairlead(&self.node, &args);
         command.args(["--net-subnets", "10.64.0.0/24+fd64::/120", "--admin-listen", "127.0.0.1:0"]);
-        command.args(["--guard-controllers", "127.0.0.1:7681"]);
+        command.args(["--guard-controllers", "127.0.0.1:7681"]).args(more);
         command.arg("--data").arg(self.dir.path().join("agent"));
         Daemon::start(command.arg("--net-socket").arg(self.socket()))
     }
@@ -445,6 +449,118 @@ fn the_address_of_a_bridge_to_pods_is_its_own_node_s() {
     probe.say(10, 100);
     let client = &controller.hears_exactly(&probe.said)["client"];
     assert_eq!((&client["kind"], &client["node"]), (&"host".into(), &"one".into()), "{client:#}");
+}
+
+/// One connection on which the server says `greets`, then the client `says`.
+fn exchange(from: &Namespace, to: &Namespace, at: SocketAddr, greets: &[u8], says: &[u8]) {
+    let listener = to.run_in(|| TcpListener::bind(at)).unwrap().unwrap();
+    let dial = || TcpStream::connect_timeout(&at, PATIENCE);
+    let mut client = from.run_in(dial).unwrap().unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    server.write_all(greets).unwrap();
+    client.read_exact(&mut vec![0; greets.len()]).unwrap();
+    client.write_all(says).unwrap();
+    server.read_exact(&mut vec![0; says.len()]).unwrap();
+}
+
+/// What a client of TLS sends first.
+fn tls_greeting() -> Vec<u8> {
+    let config = rustls::ClientConfig::builder_with_provider(pki::tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    let name = "db.example.com".try_into().unwrap();
+    let mut connection = rustls::ClientConnection::new(config.into(), name).unwrap();
+    let mut greeting = Vec::new();
+    connection.write_tls(&mut greeting).unwrap();
+    greeting
+}
+
+impl Controller<'_> {
+    /// Asks until a line says this of a server, and how it is known.
+    fn hears_application(&self, at: SocketAddr, application: &str, by: &str) {
+        self.until("conversations", |line| {
+            line["port"] == at.port()
+                && line["server"]["address"] == at.ip().to_string()
+                && line["application"] == application
+                && line["applicationBy"] == by
+        });
+    }
+}
+
+/// Whether the table that looks at first bytes is there.
+fn looks_at_bytes(node: &Host) -> bool {
+    let listed = node.command("nft").args(["list", "tables"]).output().unwrap();
+    String::from_utf8(listed.stdout).unwrap().contains("inet fairlead-applications")
+}
+
+fn until(what: &str, holds: impl Fn() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn applications_are_told_by_first_bytes_or_by_port_and_it_is_said_which() {
+    requires!(netns, nft);
+    let sandbox = Sandbox::new();
+    let [node, web, db] = ["node", "web", "db"].map(|name| sandbox.host(name));
+    let ground = Ground { _sandbox: sandbox, node, dir: tempfile::tempdir().unwrap() };
+    let controller = ground.controller();
+    // Beside the table that enforces policies.
+    let enforces = ["--policy-enforce", "on", "--policy-new-pods", "open"];
+    let agent = ground.agent_with(&enforces);
+    ground.attach("web", &web);
+    let servers = ground.attach("db", &db);
+    let (web, db) = (open(&web), open(&db));
+    until("first bytes are looked at", || looks_at_bytes(&ground.node));
+    for server in servers {
+        let at = |port| SocketAddr::new(server, port);
+        exchange(&web, &db, at(8080), b"", &tls_greeting());
+        exchange(&web, &db, at(7000), b"", b"*1\r\n$4\r\nPING\r\n");
+        exchange(&web, &db, at(2222), b"SSH-2.0-OpenSSH_9.2p1\r\n", b"SSH-2.0-Go\r\n");
+        exchange(&web, &db, at(6379), b"", b"hello, is anybody there?");
+        controller.hears_application(at(8080), "tls", "bytes");
+        controller.hears_application(at(7000), "redis", "bytes");
+        controller.hears_application(at(2222), "ssh", "bytes");
+        controller.hears_application(at(6379), "redis", "port");
+    }
+    let shown = controller.insist(&["conversations"]);
+    for words in ["tcp/8080 tls ", "tcp/7000 redis ", "tcp/2222 ssh ", "tcp/6379 (redis) "] {
+        assert!(shown.contains(words), "{words:?} is not in {shown}");
+    }
+    // However the agent ends, the rule ends with it.
+    drop(agent);
+    until("the rule is gone", || !looks_at_bytes(&ground.node));
+    // Whoever does not want that has ports.
+    let _agent = ground.agent_with(&["--guard-applications", "port"]);
+    let at = SocketAddr::new(servers[0], 5432);
+    exchange(&web, &db, at, b"", b"*1\r\n$4\r\nPING\r\n");
+    controller.hears_application(at, "postgresql", "port");
+    assert!(!looks_at_bytes(&ground.node));
+}
+
+/// The pod network is another's, and nothing is enforced.
+#[test]
+fn applications_are_told_by_first_bytes_beside_another_pod_network() {
+    requires!(netns, nft);
+    let sandbox = Sandbox::new();
+    let [node, pod] = ["node", "pod"].map(|name| sandbox.host(name));
+    sandbox.link((&node, "10.244.0.1/24"), (&pod, "10.244.0.8/24"));
+    let dir = tempfile::tempdir().unwrap();
+    let controller = Controller::start(&node, &dir.path().join("controller"), &[]);
+    let args =
+        ["agent", "--net-serve", "off", "--net-node", "node", "--admin-listen", "127.0.0.1:0"];
+    let mut command = fairlead(&node, &args);
+    command.args(["--net-addresses", "10.244.0.1", "--guard-controllers", "127.0.0.1:7681"]);
+    let _agent = Daemon::start(command.arg("--data").arg(dir.path().join("agent")));
+    until("first bytes are looked at", || looks_at_bytes(&node));
+    let at = "10.244.0.8:8080".parse().unwrap();
+    exchange(&open(&node), &open(&pod), at, b"", &tls_greeting());
+    controller.hears_application(at, "tls", "bytes");
 }
 
 #[test]

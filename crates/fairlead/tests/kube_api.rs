@@ -8,13 +8,16 @@
 mod kubelet;
 mod running;
 
+use std::io::Write;
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node, Pod, Secret};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::config::Kubeconfig;
 use kubelet::Kubelet;
 use running::{Answer, PATIENCE, Up};
 use serde::de::DeserializeOwned;
@@ -71,22 +74,26 @@ async fn kube_kubectl_through_the_kubeconfig_of_a_session() {
     two_teams(&server.client().await, &kubelet).await;
     let dir = tempfile::tempdir().unwrap();
     let kubeconfig = dir.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, server.access().kubeconfig()).unwrap();
+    limited(&server.client().await).await;
+    std::fs::write(&kubeconfig, with_a_limited_account(server.access().kubeconfig())).unwrap();
     let steps = move || {
         let up = Up::start(&dir.path().join("data"), kubeconfig.to_str().unwrap());
-        let clusters = up.wait_for("/clusters", |list| list["clusters"][0]["state"] == "ready");
-        let cluster = clusters["clusters"][0]["name"].as_str().unwrap().to_owned();
+        let cluster = "certificate".to_owned();
+        up.wait_for("/clusters", |list| is_ready(list, &cluster));
         people(&up);
         let vera = Session::open(&up, "vera");
         let tom = Session::open(&up, "tom");
         what_no_token_may(&up, &cluster, &tom);
         paths_that_trick(&up, &cluster, &tom);
         port_forwards_are_listed_and_ended(&up, &cluster, &tom);
+        a_shell_of_a_newer_kubectl(&up, &cluster, &tom);
         match kubectl_program() {
             Some(program) => {
                 let kubectl = |session: &Session| Kubectl::new(&program, dir.path(), session);
                 a_viewer_reads_and_writes_nothing(&kubectl(&vera));
                 a_team_has_its_namespace(&kubectl(&tom));
+                what_one_may_do(&up, &kubectl(&vera), &kubectl(&tom));
+                a_shell_of_kubectls(&kubectl(&tom));
                 the_command_line_makes_one(&up, &program, dir.path());
                 a_session_that_ends_takes_its_kubeconfig_along(&up, &tom, &kubectl(&tom));
             }
@@ -100,6 +107,38 @@ async fn kube_kubectl_through_the_kubeconfig_of_a_session() {
     };
     tokio::task::spawn_blocking(steps).await.unwrap();
     drop((server, kubelet));
+}
+
+/// What Fairlead's account may do in the cluster `limited`: read the ConfigMaps of one team.
+async fn limited(client: &kube::Client) {
+    let create = PostParams::default();
+    let role = json!({ "metadata": { "name": "limited" }, "rules": [
+        { "apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list"] }] });
+    let roles = Api::<Role>::namespaced(client.clone(), "team-a");
+    roles.create(&create, &parse(role)).await.unwrap();
+    let binding = json!({ "metadata": { "name": "limited" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited" },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "limited" }] });
+    let bindings = Api::<RoleBinding>::namespaced(client.clone(), "team-a");
+    bindings.create(&create, &parse(binding)).await.unwrap();
+}
+
+/// The same server once more, by an account that may do little.
+fn with_a_limited_account(kubeconfig: &str) -> String {
+    let mut file = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let (mut user, mut context) = (file.auth_infos[0].clone(), file.contexts[0].clone());
+    "limited".clone_into(&mut user.name);
+    user.auth_info.as_mut().unwrap().impersonate = Some("limited".to_owned());
+    "limited".clone_into(&mut context.name);
+    context.context.as_mut().unwrap().user = Some("limited".to_owned());
+    file.auth_infos.push(user);
+    file.contexts.push(context);
+    serde_json::to_string(&file).unwrap()
+}
+
+fn is_ready(list: &Value, cluster: &str) -> bool {
+    let mut all = list["clusters"].as_array().unwrap().iter();
+    all.any(|it| it["name"] == cluster && it["state"] == "ready")
 }
 
 /// vera looks; tom has all of his team's namespace.
@@ -219,6 +258,24 @@ fn forward(up: &Up, cluster: &str, token: &str) -> Socket {
     socket
 }
 
+/// A shell as kubectl opens it since 1.29: a WebSocket of v5, in which stdin can end.
+fn a_shell_of_a_newer_kubectl(up: &Up, cluster: &str, tom: &Session) {
+    let path = format!("clusters/{cluster}/proxy/api/v1/namespaces/team-a/pods/web/exec");
+    let url = format!("{}/api/v1/{path}?command=cat&stdin=true&stdout=true", up.api);
+    let mut request = url.replacen("http", "ws", 1).into_client_request().unwrap();
+    let headers = request.headers_mut();
+    headers.insert("authorization", format!("Bearer {}", tom.token()).parse().unwrap());
+    headers.insert("sec-websocket-protocol", "v5.channel.k8s.io".parse().unwrap());
+    let (mut socket, answer) = connect(request).unwrap();
+    assert_eq!(answer.headers()["sec-websocket-protocol"], "v5.channel.k8s.io");
+    let mut heard = |sent: &[u8], wanted: &[u8]| {
+        socket.send(Message::Binary(sent.to_vec().into())).unwrap();
+        while socket.read().unwrap().into_data() != *wanted {}
+    };
+    heard(b"\0hello", b"\x01hello");
+    heard(&[255, 0], b"\x03{\"metadata\":{},\"status\":\"Success\"}");
+}
+
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
@@ -270,6 +327,9 @@ impl Kubectl {
 
     fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.program);
+        let context =
+            if line.starts_with("--context") { "" } else { "--context fairlead-certificate " };
+        let line = format!("{context}{line}");
         command.arg("--kubeconfig").arg(&self.file).args(line.split(' ')).env("HOME", &self.home);
         command
     }
@@ -325,6 +385,77 @@ fn a_team_has_its_namespace(tom: &Kubectl) {
     tom.yes("get deployment web -n team-a -o jsonpath={.spec.replicas}", "3");
     tom.yes("delete configmap new -n team-a", "deleted");
     tom.no("delete configmap new -n team-a", "NotFound");
+}
+
+/// `kubectl auth can-i`: the roles and the cluster both have to allow it.
+fn what_one_may_do(up: &Up, vera: &Kubectl, tom: &Kubectl) {
+    for question in [
+        "list pods -A",
+        "get pods -n team-b",
+        "get pods --subresource=log -n team-a",
+        "list nodes",
+        "get /healthz",
+    ] {
+        vera.yes(&format!("auth can-i {question}"), "yes");
+    }
+    for question in [
+        "delete pods -n team-a",
+        "create pods --subresource=exec -n team-a",
+        "get secrets -n team-a",
+        "get /metrics",
+        "* * -n team-a",
+        "* pods -n team-a",
+        "impersonate users",
+    ] {
+        vera.no(&format!("auth can-i {question}"), "no");
+    }
+    for question in [
+        "create pods --subresource=exec -n team-a",
+        "create pods --subresource=portforward -n team-a",
+        "patch deployments.apps --subresource=scale -n team-a",
+        "get secrets/key -n team-a",
+        "* * -n team-a",
+        "* pods -n team-a",
+    ] {
+        tom.yes(&format!("auth can-i {question}"), "yes");
+    }
+    for question in [
+        "list configmaps -A",
+        "get configmaps/settings -n team-b",
+        "create pods -n team-b",
+        "list nodes",
+        "list namespaces",
+        "* * -A",
+        "get nothings.example.com -n team-a",
+    ] {
+        tom.no(&format!("auth can-i {question}"), "no");
+    }
+    tom.yes("auth can-i --list -n team-a", "pods/exec");
+    let (_, elsewhere) = tom.run("auth can-i --list -n team-b");
+    assert!(elsewhere.contains("/healthz") && !elsewhere.contains("configmaps"), "{elsewhere}");
+
+    // The roles allow everything there; the account by which the cluster is asked does not.
+    up.wait_for("/clusters", |list| is_ready(list, "limited"));
+    let there = "--context fairlead-limited auth can-i";
+    tom.yes(&format!("{there} get configmaps -n team-a"), "yes");
+    tom.no(&format!("{there} create configmaps -n team-a"), "no");
+    tom.no(&format!("{there} get secrets -n team-a"), "no");
+    let (_, list) = tom.run(&format!("{there} --list -n team-a"));
+    let line = list.lines().find(|line| line.starts_with("configmaps"));
+    assert!(line.is_some_and(|line| line.contains("[get list]")), "{list}");
+    assert!(!list.contains("secrets"), "{list}");
+}
+
+/// kubectl's own stream, which is SPDY up to 1.28.
+fn a_shell_of_kubectls(tom: &Kubectl) {
+    let mut command = tom.command("exec -i -n team-a web -- tr a-z A-Z");
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(b"hello\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{error}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "HELLO\n", "{error}");
 }
 
 /// The machine's owner, by the command line.

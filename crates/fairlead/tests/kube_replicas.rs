@@ -4,17 +4,23 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod controllers;
+#[path = "../../fleet/tests/kubelet/mod.rs"]
+#[allow(dead_code, reason = "the tests of the fleet use more of it")]
+mod kubelet;
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
-use controllers::{Controller, PATIENCE, create, eventually, leader, prepared, replica_pod};
+use controllers::{Controller, PATIENCE, create, eventually, leader, prepared, replica_pod, texts};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use kubelet::Kubelet;
 use objects::Objects;
 use serde_json::{Value, json};
 use stallproof::{Deadline, Ledger, Tasks};
@@ -235,10 +241,65 @@ async fn on_kube_any_replica_tells_of_conversations_history_violations_and_queue
     let audit = answer(&follows, "/audit?resource=pods", audited).await;
     assert_eq!(audit["entries"][0]["name"], "web", "{audit}");
 
+    let added = ["clusters", "add", "home", "--kubeconfig", kubeconfig.to_str().unwrap()];
+    let (code, out, err) = follows.fairlead(&added);
+    assert_eq!(code, 0, "{out}{err}");
+    forwards_of_all_replicas(&client, &leads, &follows).await;
+
     // Who is gone costs what only it had, and is named.
     follows.child.kill().unwrap();
     follows.child.wait().unwrap();
     let left = answer(&leads, past, |it| it.get("missing").is_some()).await;
     let own = if leads.address == first { 4000 } else { 300 };
     assert_eq!(left["totals"]["bytes"], own + 70, "{left}");
+    let list = leads.ask("/forwards");
+    let gone = if leads.address == first { "replica-2" } else { "replica-1" };
+    assert_eq!((&list["forwards"], &list["missing"][0]["replica"]), (&json!([]), &json!(gone)));
+}
+
+/// A port-forward through one replica is listed by the other, which has it ended.
+async fn forwards_of_all_replicas(client: &kube::Client, here: &Controller, there: &Controller) {
+    let kubelet = Kubelet::start().await;
+    let nodes = Api::<Node>::all(client.clone());
+    create(&nodes, json!({"metadata": {"name": "node-1"}})).await;
+    let status = json!({"status": {
+        "addresses": [{"type": "InternalIP", "address": kubelet.address.ip()}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.address.port()}}}});
+    nodes.patch_status("node-1", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let ready = |list: &Value| list["clusters"][0]["state"] == "ready";
+    answer(there, "/clusters", ready).await;
+    let port = format!(":{}", kubelet::PORT);
+    let mut forward = there.command(&["forward", "web", &port, "-n", "shop", "--cluster", "home"]);
+    let mut forward = forward.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(forward.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let mut tcp = TcpStream::connect(line.split_whitespace().next().unwrap()).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.write_all(b"hello").unwrap();
+    let mut heard = [0; 5];
+    tcp.read_exact(&mut heard).unwrap();
+    assert_eq!(&heard, b"HELLO");
+
+    let one = |list: &Value| list["forwards"].as_array().is_some_and(|it| it.len() == 1);
+    let own = answer(there, "/forwards", one).await;
+    assert!(own["forwards"][0].get("replica").is_none(), "{own}");
+    let seen = answer(here, "/forwards", one).await;
+    let it = &seen["forwards"][0];
+    assert_eq!((&it["pod"], &it["bytesToPod"]), (&json!("web"), &json!(5)), "{seen}");
+    assert!(seen.get("missing").is_none(), "{seen}");
+    let (id, replica) = (it["id"].as_u64().unwrap(), it["replica"].as_str().unwrap());
+    let end = |of: &str| here.delete(&format!("/forwards/{id}?replica={of}"));
+    assert_eq!(end("replica-9").0, 404);
+    let (status, text) = end(replica);
+    assert_eq!(status, 204, "{text}");
+    // Its bytes end, and it leaves both lists.
+    assert!(matches!(tcp.read(&mut heard), Ok(0) | Err(_)));
+    let none = |list: &Value| list["forwards"] == json!([]);
+    answer(here, "/forwards", none).await;
+    forward.kill().unwrap();
+    forward.wait().unwrap();
+    // The replica that did it has it in its audit; the one that was asked has nothing more to say.
+    let path = "/audit?resource=portforwards";
+    let audit = answer(here, path, |it| it["entries"][0]["outcome"] == "ok").await;
+    assert_eq!(texts(&audit["entries"], "outcome"), ["ok"], "{audit}");
 }

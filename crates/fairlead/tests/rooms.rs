@@ -24,7 +24,7 @@ const WORLDS: [&str; 10] = [
 /// In the table: imports are not restricted.
 const EVERYTHING: &str = "everything";
 /// For tests and replays alone.
-const STAGE: [&str; 2] = ["bench", "testkit"];
+const STAGE: [&str; 4] = ["bench", "fuzz", "simulation", "testkit"];
 
 type Imports = BTreeMap<String, BTreeSet<String>>;
 

@@ -19,6 +19,33 @@ fn is_of_time(broken: &Value) -> bool {
     of_time.iter().any(|begins| what.starts_with(begins))
 }
 
+fn soak(args: &[&str], assets: Option<&str>) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
+    command.args(["replay", "soak"]).args(args).env("FAIRLEAD_CONFIG", "/dev/null");
+    if let Some(assets) = assets {
+        command.env("KUBEBUILDER_ASSETS", assets);
+    }
+    let output = command.output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn what_cannot_be_run_is_said_with_what_to_do() {
+    let (code, said) = soak(&["--on", "cluster", "--minutes", "1"], Some("/nonexistent"));
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("no cluster can run here") && said.contains("KUBEBUILDER_ASSETS"),
+        "{said}"
+    );
+    let (code, said) = soak(&["--on", "cluster", "--only", "earthquake"], None);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("there is no such") && said.contains("hung-disk"), "{said}");
+    let (code, said) = soak(&["--on", "cluster", "--minutes", "0.5"], None);
+    assert!(code == Some(2) && said.contains("--minutes 1"), "{said}");
+    let (code, said) = soak(&["--only", "earthquake"], None);
+    assert!(code == Some(2) && said.contains("lease"), "{said}");
+}
+
 mod kube {
     use super::*;
 

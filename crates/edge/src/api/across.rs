@@ -84,6 +84,11 @@ trait Merge: Send + 'static {
     type Part: Send + 'static;
     type Merged: Serialize;
 
+    /// What a cluster's part adds, for who reads as it goes; nothing where only the whole is of use.
+    fn told(&self, _cluster: &str, _part: &Self::Part) -> Option<Event> {
+        None
+    }
+
     /// Takes a cluster's part in; says whether the cluster has more.
     fn add(&mut self, cluster: &str, part: Self::Part) -> bool;
 
@@ -96,14 +101,17 @@ type ClusterAnswer<T> = Result<Result<T, Problem>, Error>;
 
 /// A fan-out under way.
 struct FanOut<W: Merge> {
+    /// Whether it is read as it goes.
+    as_it_goes: bool,
     replies: BoxStream<'static, Reply<Result<W::Part, Problem>>>,
     rows: Vec<AskedCluster>,
     whole: W,
 }
 
 impl<W: Merge> FanOut<W> {
-    /// Takes the next reply in; its row.
-    async fn next(&mut self) -> Option<AskedCluster> {
+    /// Takes the next reply in; what it adds, and its row.
+    async fn next(&mut self) -> Option<(Option<Event>, AskedCluster)> {
+        let mut told = None;
         let Reply { cluster, took, result } = self.replies.next().await?;
         let mut row = AskedCluster {
             name: cluster,
@@ -119,14 +127,17 @@ impl<W: Merge> FanOut<W> {
             }
             Problem::from(error)
         }) {
-            Ok(Ok(part)) => row.truncated = self.whole.add(&row.name, part),
+            Ok(Ok(part)) => {
+                told = self.as_it_goes.then(|| self.whole.told(&row.name, &part)).flatten();
+                row.truncated = self.whole.add(&row.name, part);
+            }
             Ok(Err(problem)) | Err(problem) => {
                 row.ok = false;
                 row.problem = Some(problem.body());
             }
         }
         self.rows.push(row.clone());
-        Some(row)
+        Some((told, row))
     }
 
     fn end(mut self) -> W::Merged {
@@ -155,10 +166,12 @@ where
     // Time to answer before the pipeline calls it late.
     let deadline = Deadline::at(caller.deadline.instant() - caller.deadline.remaining() / 20);
     let replies = fan::fan(chosen, deadline, ask).boxed();
-    let mut gathering = FanOut { replies, rows: Vec::with_capacity(names.len()), whole };
+    let as_it_goes = sse::wanted(headers);
+    let rows = Vec::with_capacity(names.len());
+    let mut gathering = FanOut { as_it_goes, replies, rows, whole };
     let asked_with = Arc::clone(&caller.permissions);
     let rights = Rights::new(api, caller, move |now| now.are(&asked_with));
-    if !sse::wanted(headers) {
+    if !as_it_goes {
         while gathering.next().await.is_some() {}
         // What was gathered is what they might see when they asked.
         if !rights.are_held() {
@@ -176,13 +189,14 @@ where
 fn rows_then_whole<W: Merge>(
     gathering: FanOut<W>,
 ) -> impl futures::Stream<Item = Event> + Send + 'static {
-    stream::unfold(Some(gathering), |gathering| async move {
+    let events = stream::unfold(Some(gathering), |gathering| async move {
         let mut gathering = gathering?;
         Some(match gathering.next().await {
-            Some(row) => (sse::event("cluster", &row), Some(gathering)),
-            None => (sse::event("done", &gathering.end()), None),
+            Some((told, row)) => (vec![told, Some(sse::event("cluster", &row))], Some(gathering)),
+            None => (vec![Some(sse::event("done", &gathering.end()))], None),
         })
-    })
+    });
+    events.flat_map(|events| stream::iter(events.into_iter().flatten()))
 }
 
 #[cfg(test)]

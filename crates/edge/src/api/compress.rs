@@ -1,4 +1,5 @@
-//! Compresses large JSON answers for clients that take gzip: a page of a table shrinks to a tenth.
+//! Compresses large JSON answers, and frames of the console's socket, for clients that take gzip: a page
+//! of a table shrinks to a tenth.
 //!
 //! Contract: streams are left alone, and so is what is small; a token in a short answer is never
 //! compressed beside what somebody else chose. Much of it is compressed on a thread of its own, within a
@@ -36,21 +37,25 @@ pub(crate) async fn compress(api: &Api, response: Response) -> Response {
     let Ok(plain) = axum::body::to_bytes(body, usize::MAX).await else {
         return Response::from_parts(parts, Body::empty());
     };
-    let gzip = if plain.len() <= AT_ONCE {
-        gzip(&plain)
-    } else {
-        let sent = plain.clone();
-        let deadline = Deadline::after(PATIENCE);
-        match api.tasks.spawn_blocking("compress", deadline, move || gzip(&sent)).await {
-            Ok(compressing) => compressing.await.ok().flatten(),
-            Err(_) => None,
-        }
-    };
+    let gzip = gzip_if_worth(api, &plain).await;
     let Some(gzip) = gzip else { return Response::from_parts(parts, plain.into()) };
     parts.headers.remove(header::CONTENT_LENGTH);
     parts.headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.append(header::VARY, HeaderValue::from_static("accept-encoding"));
     Response::from_parts(parts, gzip.into())
+}
+
+/// It compressed, unless it is small or no thread is free in time.
+pub(crate) async fn gzip_if_worth(api: &Api, plain: &Bytes) -> Option<Bytes> {
+    if (plain.len() as u64) < SMALLEST {
+        return None;
+    }
+    if plain.len() <= AT_ONCE {
+        return gzip(plain);
+    }
+    let (sent, deadline) = (plain.clone(), Deadline::after(PATIENCE));
+    let compressing = api.tasks.spawn_blocking("compress", deadline, move || gzip(&sent)).await;
+    compressing.ok()?.await.ok().flatten()
 }
 
 pub(crate) fn gzip(plain: &Bytes) -> Option<Bytes> {

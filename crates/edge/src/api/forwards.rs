@@ -2,7 +2,8 @@
 //! through. Any of them can be ended.
 //!
 //! One's own are shown to everybody; those of others to whoever may see what is in flight
-//! (`inflight.fairlead.dev` in the fleet), in clusters that they may see. Each replica knows its own.
+//! (`inflight.fairlead.dev` in the fleet), in clusters that they may see. Each replica knows its own: the one that
+//! is asked asks the others, and one that does not answer is named. One of another replica is ended there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,25 +11,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use access::{AccessRequest, Identity, Verb};
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use stallproof::{Map, Snapshot};
 use tokio::sync::watch;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::forward::PassedBytes;
 use super::inflight::INFLIGHT;
-use super::{Api, Caller, ErrorCode, Problem, Route, Routes};
+use super::replicas::{self, MissingReplica, ReplicaParts, ReplicaQuery};
+use super::{Api, Caller, ErrorCode, Problem, Query, Route, Routes};
 
 /// The resource in the audit.
 const FORWARDS: &str = "portforwards";
 
 pub(crate) fn routes() -> Routes {
-    Routes::default()
-        .with(Route::read(), routes!(forwards))
-        .with(Route::write(Verb::Delete, FORWARDS), routes!(end_forward))
+    Routes::default().with(Route::list().all_replicas(), routes!(forwards)).with(
+        Route::write(Verb::Delete, FORWARDS).at_replica().recording(&["replica"]),
+        routes!(end_forward),
+    )
 }
 
 /// The open ones. Clones share them.
@@ -117,10 +120,14 @@ pub(crate) fn ended_by(user: &str) -> String {
 }
 
 /// A port-forward that is open.
-#[derive(Serialize, ToSchema)]
+#[derive(Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 struct ForwardView {
+    /// Of this replica: each counts its own.
     id: u64,
+    /// The other replica that has it; absent where the one that was asked has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replica: Option<String>,
     user: String,
     /// How it was shown who asks: `local`, `token/…` or `session/…`.
     via: String,
@@ -128,7 +135,7 @@ struct ForwardView {
     namespace: String,
     pod: String,
     /// Absent where kubectl says it within the stream.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     port: Option<u16>,
     /// RFC 3339.
     #[schema(value_type = String)]
@@ -137,9 +144,24 @@ struct ForwardView {
     bytes_from_pod: u64,
 }
 
-#[derive(Serialize, ToSchema)]
+#[derive(Debug, Default, Serialize, Deserialize, ToSchema)]
 struct ForwardList {
     forwards: Vec<ForwardView>,
+    /// Replicas whose port-forwards are not in this.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    missing: Vec<MissingReplica>,
+}
+
+impl ForwardList {
+    /// Adds those of the other replicas; oldest first.
+    fn merge(&mut self, parts: ReplicaParts<Self>) {
+        self.missing.extend(parts.missing);
+        for (replica, part) in parts.told {
+            let of = |it| ForwardView { replica: Some(replica.clone()), ..it };
+            self.forwards.extend(part.forwards.into_iter().map(of));
+        }
+        self.forwards.sort_by_key(|it| it.since);
+    }
 }
 
 /// Whether the caller may see, and end, this one.
@@ -153,18 +175,19 @@ fn is_for(caller: &Caller, forward: &OpenForward) -> bool {
 
 /// Port-forwards that are open
 ///
-/// One's own, and those of others for who may list `inflight.fairlead.dev` in the fleet; oldest first. Those
-/// of this replica.
+/// One's own, and those of others for who may list `inflight.fairlead.dev` in the fleet; oldest first, of all
+/// replicas.
 #[utoipa::path(
     get, path = "/forwards", tag = "pods",
     responses((status = 200, description = "Oldest first", body = ForwardList))
 )]
-async fn forwards(State(api): State<Api>, caller: Caller) -> Json<ForwardList> {
+async fn forwards(State(api): State<Api>, caller: Caller, headers: HeaderMap) -> Json<ForwardList> {
     let open = api.serving.forwards.0.open.load();
     let mut seen: Vec<_> = open.values().filter(|it| is_for(&caller, it)).collect();
     seen.sort_by_key(|it| it.id);
     let view = |it: &Arc<OpenForward>| ForwardView {
         id: it.id,
+        replica: None,
         user: it.who.user.to_string(),
         via: it.who.via.to_string(),
         cluster: it.to.cluster.clone(),
@@ -175,20 +198,36 @@ async fn forwards(State(api): State<Api>, caller: Caller) -> Json<ForwardList> {
         bytes_to_pod: it.passed.to_pod.load(Relaxed),
         bytes_from_pod: it.passed.from_pod.load(Relaxed),
     };
-    Json(ForwardList { forwards: seen.into_iter().map(view).collect() })
+    let forwards = seen.into_iter().map(view).collect();
+    let mut list = ForwardList { forwards, missing: Vec::new() };
+    if let Some(replicas) = replicas::to_ask(&api, &headers) {
+        let question = ReplicaQuery { path: "/forwards", query: Vec::new() };
+        list.merge(replicas::ask(&api, replicas, &caller, &question).await);
+    }
+    Json(list)
+}
+
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct OfReplica {
+    /// The replica that has it, as the list says; unless said, the one that is asked.
+    #[serde(default, rename = "replica")]
+    _replica: Option<String>,
 }
 
 /// End a port-forward
 ///
 /// One's own, or another's for who may see it and has `forward` on pods there.
 #[utoipa::path(
-    delete, path = "/forwards/{id}", tag = "pods",
+    delete, path = "/forwards/{id}", tag = "pods", params(OfReplica),
     responses((status = 204, description = "It has been told to end"))
 )]
 async fn end_forward(
     State(api): State<Api>,
     caller: Caller,
     Path(id): Path<String>,
+    // The pipeline has taken the request to the replica that it names.
+    Query(_of): Query<OfReplica>,
 ) -> Result<StatusCode, Problem> {
     let number: Option<u64> = id.parse().ok();
     let open = &api.serving.forwards.0.open;

@@ -13,6 +13,7 @@
 //!   client's headers only those pass that say in which form it wants its answer.
 //! - An answer that is read as a whole has to come within the deadline. Watches, logs, shells and
 //!   port-forwards take a place among the streams, and end within seconds when the right to them does.
+//! - What a client asks about its own rights is answered here ([`super::self_review`]).
 //! - Refusals are `Status` objects, which is what such clients show.
 
 use std::io;
@@ -45,7 +46,7 @@ use super::pipeline::PathNames;
 use super::rights::LOST;
 use super::scope::permit;
 use super::socket::SessionEnd;
-use super::{Api, Caller, ErrorCode, Problem, Rights, Route, Routes, sse};
+use super::{Api, Caller, ErrorCode, Problem, Rights, Route, Routes, self_review, sse};
 
 /// The largest object that etcd takes, with room.
 const LARGEST: usize = 4 << 20;
@@ -82,82 +83,40 @@ pub(crate) fn routes() -> Routes {
         .with(write(Verb::Delete), routes!(kube_delete))
 }
 
-/// Read through the Kubernetes API of a cluster
-///
-/// Whatever its API server answers, for a server address of `/api/v1/clusters/{cluster}/proxy` in a
-/// kubeconfig (`POST /me/kubeconfig`). One's roles decide; watches and WebSockets included.
-#[utoipa::path(
-    get, path = "/clusters/{cluster}/proxy/{*path}", tag = "kubernetes",
-    params(("path" = String, Path, description = "The path on the API server")),
-    responses((status = 200, description = "As the API server answers", body = Object))
-)]
-async fn kube_get(
-    State(api): State<Api>,
-    caller: Caller,
-    Path((cluster, _path)): Path<(String, String)>,
-    request: Request,
-) -> Result<Response, Problem> {
-    answer(&api, &caller, &cluster, request).await
+/// A handler for each method, so that each is described by itself. All of them do the same.
+macro_rules! passed_on {
+    ($($(#[$text:meta])* $handler:ident $method:ident $status:tt;)*) => {$(
+        $(#[$text])*
+        #[utoipa::path(
+            $method, path = "/clusters/{cluster}/proxy/{*path}", tag = "kubernetes",
+            params(("path" = String, Path, description = "The path on the API server")),
+            responses((status = $status, description = "As the API server answers", body = Object))
+        )]
+        async fn $handler(
+            State(api): State<Api>,
+            caller: Caller,
+            Path((cluster, _path)): Path<(String, String)>,
+            request: Request,
+        ) -> Result<Response, Problem> {
+            answer(&api, &caller, &cluster, request).await
+        }
+    )*};
 }
 
-/// Create through the Kubernetes API of a cluster
-#[utoipa::path(
-    post, path = "/clusters/{cluster}/proxy/{*path}", tag = "kubernetes",
-    params(("path" = String, Path, description = "The path on the API server")),
-    responses((status = 201, description = "As the API server answers", body = Object))
-)]
-async fn kube_post(
-    State(api): State<Api>,
-    caller: Caller,
-    Path((cluster, _path)): Path<(String, String)>,
-    request: Request,
-) -> Result<Response, Problem> {
-    answer(&api, &caller, &cluster, request).await
-}
-
-/// Replace through the Kubernetes API of a cluster
-#[utoipa::path(
-    put, path = "/clusters/{cluster}/proxy/{*path}", tag = "kubernetes",
-    params(("path" = String, Path, description = "The path on the API server")),
-    responses((status = 200, description = "As the API server answers", body = Object))
-)]
-async fn kube_put(
-    State(api): State<Api>,
-    caller: Caller,
-    Path((cluster, _path)): Path<(String, String)>,
-    request: Request,
-) -> Result<Response, Problem> {
-    answer(&api, &caller, &cluster, request).await
-}
-
-/// Change through the Kubernetes API of a cluster
-#[utoipa::path(
-    patch, path = "/clusters/{cluster}/proxy/{*path}", tag = "kubernetes",
-    params(("path" = String, Path, description = "The path on the API server")),
-    responses((status = 200, description = "As the API server answers", body = Object))
-)]
-async fn kube_patch(
-    State(api): State<Api>,
-    caller: Caller,
-    Path((cluster, _path)): Path<(String, String)>,
-    request: Request,
-) -> Result<Response, Problem> {
-    answer(&api, &caller, &cluster, request).await
-}
-
-/// Delete through the Kubernetes API of a cluster
-#[utoipa::path(
-    delete, path = "/clusters/{cluster}/proxy/{*path}", tag = "kubernetes",
-    params(("path" = String, Path, description = "The path on the API server")),
-    responses((status = 200, description = "As the API server answers", body = Object))
-)]
-async fn kube_delete(
-    State(api): State<Api>,
-    caller: Caller,
-    Path((cluster, _path)): Path<(String, String)>,
-    request: Request,
-) -> Result<Response, Problem> {
-    answer(&api, &caller, &cluster, request).await
+passed_on! {
+    /// Read through the Kubernetes API of a cluster
+    ///
+    /// Whatever its API server answers, for a server address of `/api/v1/clusters/{cluster}/proxy` in a
+    /// kubeconfig (`POST /me/kubeconfig`). One's roles decide; watches and WebSockets included.
+    kube_get get 200;
+    /// Create through the Kubernetes API of a cluster
+    kube_post post 201;
+    /// Replace through the Kubernetes API of a cluster
+    kube_put put 200;
+    /// Change through the Kubernetes API of a cluster
+    kube_patch patch 200;
+    /// Delete through the Kubernetes API of a cluster
+    kube_delete delete 200;
 }
 
 /// Whether a path of this server is one of a cluster's Kubernetes API.
@@ -195,7 +154,7 @@ pub(super) fn name(request: &Request, named: &mut PathNames) {
 }
 
 /// The rights that one request needs, for as long as it goes on.
-struct NeededRights {
+pub(super) struct NeededRights {
     cluster: String,
     namespace: Option<String>,
     /// In every namespace.
@@ -204,7 +163,19 @@ struct NeededRights {
 }
 
 impl NeededRights {
-    fn are_in(&self, permissions: &Permissions) -> bool {
+    /// Those of a request in one namespace, or about what has none.
+    pub(super) fn within(cluster: &str, asked: &KubeResource<'_>) -> Self {
+        // The names of namespaces are known to who may see all of them.
+        let names = asked.plural == "namespaces" && asked.name.is_none() && !asked.verb.writes();
+        Self {
+            cluster: cluster.to_owned(),
+            namespace: asked.namespace.map(ToOwned::to_owned),
+            everywhere: asked.namespace.is_none() && names,
+            asks: asked.asks(),
+        }
+    }
+
+    pub(super) fn are_in(&self, permissions: &Permissions) -> bool {
         let Self { cluster, namespace, everywhere, asks } = self;
         let namespace = namespace.as_deref();
         asks.iter().all(|(resource, verb)| {
@@ -220,23 +191,16 @@ impl NeededRights {
 }
 
 /// Decides about a request.
-async fn decide(
+pub(super) async fn decide(
     caller: &Caller,
     connection: &Connection,
     asked: &KubeResource<'_>,
 ) -> Result<NeededRights, Problem> {
     let cluster = connection.cluster();
-    let mut needed = NeededRights {
-        cluster: cluster.to_owned(),
-        namespace: asked.namespace.map(ToOwned::to_owned),
-        everywhere: false,
-        asks: asked.asks(),
-    };
+    let mut needed = NeededRights::within(cluster, asked);
     if asked.namespace.is_none() && asked.name.is_none() {
         let found = connection.find(&asked.resource(), caller.deadline).await?;
-        // The names of namespaces are known to who may see all of them.
-        let names = asked.plural == "namespaces" && !asked.verb.writes();
-        needed.everywhere = found.namespaced || names;
+        needed.everywhere |= found.namespaced;
     }
     for (resource, verb) in &needed.asks {
         let ask = AccessRequest { cluster, namespace: asked.namespace, resource, verb: *verb };
@@ -292,6 +256,10 @@ async fn answer(
     let connection = caller.connection(api, cluster)?;
     let asked = match asked {
         KubeRequest::Discovery => None,
+        KubeRequest::Review(review) => {
+            let body = whole(Request::new(body), &()).await?;
+            return self_review::answer(caller, &connection, review, &body).await;
+        }
         KubeRequest::Resource(asked) => {
             let needed = decide(caller, &connection, &asked).await?;
             note(api, caller, cluster, &asked)?;

@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use http::StatusCode;
 use http::uri::{Scheme, Uri};
+use pki::Certificates;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -34,7 +35,8 @@ struct KubeconfigAsk {
     /// All that one may see unless said.
     #[serde(default)]
     clusters: Vec<String>,
-    /// Certificate authorities (PEM) of this server, where they are not public.
+    /// Certificate authorities (PEM) of this server, where they are not public; its own unless said, where it
+    /// has made its certificate itself, for the host of `server`.
     ca: Option<String>,
 }
 
@@ -78,6 +80,7 @@ async fn kubeconfig(
     }
     let (token, until) = api.access.kube_token(&caller.who)?;
     let token = affinity::at_home(&api, token.expose());
+    let ca = ca.or_else(|| api.own_certificate.as_ref()?.authorities(&server));
     let kubeconfig = written(&server, &chosen, &token, ca.as_deref());
     let contexts = chosen.iter().map(|name| context(name)).collect();
     let made = Kubeconfig { kubeconfig, expires: until.to_string(), contexts };
@@ -88,10 +91,32 @@ fn context(cluster: &str) -> String {
     format!("fairlead-{cluster}")
 }
 
+/// The certificate of our own making that the API is served with.
+#[derive(Clone, Debug)]
+pub struct OwnCertificate {
+    /// The hosts that it is for.
+    pub names: Vec<String>,
+    pub certificates: Certificates,
+}
+
+impl OwnCertificate {
+    /// Whom a client has to trust that reaches this server under the name of `server`. None if the certificate
+    /// is not for it: then something in between, such as an ingress, has one of its own.
+    fn authorities(&self, server: &Server) -> Option<String> {
+        is_for(&self.names, server).then(|| self.certificates.bundle())?
+    }
+}
+
+fn is_for(names: &[String], server: &Server) -> bool {
+    let host = server.host.trim_matches(['[', ']']);
+    server.secure && names.iter().any(|name| name.eq_ignore_ascii_case(host))
+}
+
 /// This server as its clients name it.
 #[derive(Debug)]
 struct Server {
     secure: bool,
+    host: String,
     authority: String,
 }
 
@@ -112,7 +137,8 @@ impl Server {
         if uri.path_and_query().is_some_and(|rest| rest.as_str() != "/") {
             return Err(wrong());
         }
-        Ok(Self { secure, authority: authority.to_string() })
+        let host = authority.host().to_owned();
+        Ok(Self { secure, host, authority: authority.to_string() })
     }
 
     /// Where a cluster's Kubernetes API is. kubectl sends a token over TLS alone: to another address, such as
@@ -168,6 +194,21 @@ fn written(server: &Server, clusters: &[&str], token: &str, ca: Option<&str>) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_own_authority_is_for_the_hosts_of_the_own_certificate_alone() {
+        let names = ["fairlead.fairlead.svc", "127.0.0.1", "::1"].map(String::from);
+        for (server, own) in [
+            ("https://127.0.0.1:7680", true),
+            ("https://[::1]:7680", true),
+            ("https://Fairlead.fairlead.svc", true),
+            // An ingress answers there, with a certificate of its own.
+            ("https://fairlead.example.com", false),
+            ("http://127.0.0.1:7680", false),
+        ] {
+            assert_eq!(is_for(&names, &Server::read(server).unwrap()), own, "{server}");
+        }
+    }
 
     #[test]
     fn a_token_goes_over_tls_as_a_token_and_over_loopback_in_the_address() {

@@ -279,11 +279,11 @@ fn unreachable(other: &LeaseHolder, why: &str) -> Problem {
 }
 
 impl LeaderReach {
-    /// None while there is no key to make a pass with.
-    fn request(
+    /// The request, on behalf of `who`; none while there is no key to make a pass with.
+    pub(super) fn request<B>(
         &self,
         who: &str,
-        request: &Request,
+        request: &http::Request<B>,
         host: SocketAddr,
     ) -> Option<http::Request<Full<Bytes>>> {
         let mut asked = self.posed(who, request.method(), request.uri(), host)?;

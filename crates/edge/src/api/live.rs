@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Contract:
-//! - Frames are text, JSON objects; every one to the client carries the `id` of its subscription.
+//! - Frames are text, JSON objects; every one to the client carries the `id` of its subscription. A client
+//!   that asks for `gzip` gets large ones compressed, as binary frames.
 //! - A stream is asked for its next frame when the client has taken the last one. Nothing queues: a
 //!   client that reads slowly is told what there is by then, which is what changed since, once.
 //! - Each cluster's part of a subscription is in a place among the streams and on the ledger as
@@ -32,10 +33,11 @@ use futures::{Stream, StreamExt, stream};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+use utoipa::{IntoParams, ToSchema};
 use utoipa_axum::routes;
 
 use super::socket::{self, Session, SessionBackend, SessionEnd};
-use super::{Api, Caller, ErrorCode, Problem, Rights, Route, Routes, sse};
+use super::{Api, Caller, ErrorCode, Problem, Query, Rights, Route, Routes, compress, sse};
 use shares::UserPlace;
 pub(crate) use shares::UserShares;
 
@@ -48,19 +50,36 @@ pub(crate) fn routes() -> Routes {
     Routes::default().with(Route::read(), routes!(socket))
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+struct SocketParams {
+    /// `gzip`: large frames come compressed, as binary ones.
+    compress: Option<Compression>,
+    /// As the header `Request-Timeout`.
+    #[expect(dead_code, reason = "read by the pipeline")]
+    timeout: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+enum Compression {
+    Gzip,
+}
+
 /// Everything that is looked at, over one WebSocket
 ///
-/// Frames of JSON text. The client sends `{"op":"subscribe","id":7,"topic":"rows",…}` and
+/// Frames of JSON text; with `compress=gzip` large ones are binary, and compressed. The client sends `{"op":"subscribe","id":7,"topic":"rows",…}` and
 /// `{"op":"unsubscribe","id":7}`; the server answers with frames that carry the id: `columns`, `reset`,
 /// `rows`, `synced`, `changes`, `state`, `data`, `lines` and `end`. The topics are `rows`, `events`,
 /// `clusters`, `inflight`, `violations`, `meshes` and `log`; docs/api.md has their parameters.
 #[utoipa::path(
-    get, path = "/socket", tag = "about",
+    get, path = "/socket", tag = "about", params(SocketParams),
     responses((status = 101, description = "It is open"))
 )]
 async fn socket(
     State(api): State<Api>,
     caller: Caller,
+    Query(params): Query<SocketParams>,
     upgrade: socket::UpgradeResult,
 ) -> Result<Response, Problem> {
     let upgrade = upgrade?;
@@ -73,6 +92,7 @@ async fn socket(
     let live = LiveSession {
         api: api.clone(),
         caller,
+        gzip: params.compress.is_some(),
         frames: SelectAll::new(),
         open: HashMap::new(),
         _seat: seat,
@@ -86,6 +106,7 @@ type Frames = BoxStream<'static, String>;
 struct LiveSession {
     api: Api,
     caller: Caller,
+    gzip: bool,
     frames: SelectAll<Frames>,
     open: HashMap<u64, OpenSubscription>,
     _seat: UserPlace,
@@ -117,7 +138,16 @@ impl SessionBackend for LiveSession {
                 Some(frame) = self.frames.next(), if !self.frames.is_empty() => frame,
                 () = to.gone() => return SessionEnd::Gone,
             };
-            if to.send_text(frame).await.is_err() {
+            let frame = Bytes::from(frame);
+            let compressed = match self.gzip {
+                true => compress::gzip_if_worth(&self.api, &frame).await,
+                false => None,
+            };
+            let sent = match compressed {
+                Some(compressed) => to.send(compressed).await,
+                None => to.send_text(frame).await,
+            };
+            if sent.is_err() {
                 return SessionEnd::Gone;
             }
         }

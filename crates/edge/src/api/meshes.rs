@@ -219,7 +219,7 @@ async fn check(
     let checked = mesh::check(&mesh, &from, &to).map_err(Problem::invalid)?;
     let mut reasons = checked.reasons;
     let mut answering = 0;
-    if mesh.spec.data_plane == DataPlane::Wireguard
+    if mesh.spec.data_planes().contains(&DataPlane::Wireguard)
         && let Some(clusters) = api.meshes.tunnels(&mesh, half(&caller)).await
     {
         let (found, up) = mesh::check_tunnels(&mesh, &from, &to, &clusters);

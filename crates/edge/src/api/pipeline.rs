@@ -42,7 +42,7 @@ use stallproof::{Deadline, accept};
 
 use super::gates::RouteGate;
 use super::trail::{self, Trail};
-use super::{Api, ErrorCode, Problem, Route, affinity, extract, kube_api, leader};
+use super::{Api, ErrorCode, Problem, Route, affinity, extract, kube_api, leader, replicas};
 use crate::serve::Peer;
 
 pub(crate) const COOKIE: &str = "fairlead-session";
@@ -239,6 +239,18 @@ async fn run(
         return answer;
     }
 
+    if route.at_replica
+        && let Some(caller) = &caller
+        && let Some(name) = query(request.uri().query(), "replica")
+        && let Some(replicas) = replicas::to_ask(api, request.headers())
+    {
+        op.step("replica");
+        let name = name.into_owned();
+        let answer = replicas::pass_on(api, replicas, caller, request.map(drop), &name).await;
+        permit.ignore();
+        return answer;
+    }
+
     let (mut caller, mut body) = (caller, Bytes::new());
     if caller.is_some() {
         op.step("body");
@@ -362,7 +374,7 @@ impl PathNames {
 fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Identity, Problem> {
     let headers = request.headers();
     if leader::has_pass(headers) {
-        let is_taken = route.at_leader || route.all_replicas;
+        let is_taken = route.at_leader || route.all_replicas || route.at_replica;
         let who = is_taken.then(|| leader::passed(api, request)).flatten();
         return who.ok_or_else(|| access::Unauthenticated::Unknown.into());
     }

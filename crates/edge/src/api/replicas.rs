@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Contract:
-//! - Reads alone, and one hop: who is asked with a pass ([`super::leader`]) answers with its own part.
+//! - Reads, and what one of the replicas is named for ([`pass_on`]), which that one writes to its audit.
+//! - One hop: who is asked with a pass ([`super::leader`]) answers with its own part.
 //! - Each replica decides by the user's permissions, as it knows them.
 //! - A replica that cannot be asked, refuses or takes too long costs its own part: the answer names it.
 //! - The others are the pods of the controller's Deployment. Where there are none (an embedded store, a
@@ -28,7 +29,7 @@ use stallproof::Deadline;
 use utoipa::ToSchema;
 
 use super::leader::{LARGEST, LeaderReach, has_pass};
-use super::{Api, Caller};
+use super::{Api, Caller, ErrorCode, Problem};
 
 /// The controller's pods.
 const LABEL: &str = "app.kubernetes.io/name=fairlead-controller";
@@ -38,6 +39,10 @@ const MOST: u32 = 64;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(8);
 /// The share of the caller's time that the others have; the rest is for putting the parts together.
 const SHARE: f64 = 0.8;
+
+const NO_REACH: &str =
+    "replicas ask each other only with `api.tls: auto` and with certificates for agents";
+const NOT_YET: &str = "this replica has no key of the replicas yet; ask again";
 
 /// The other replicas: pods in one namespace.
 #[derive(Clone)]
@@ -147,6 +152,34 @@ pub(crate) async fn ask<T: DeserializeOwned>(
     parts
 }
 
+/// Has the replica of this name do what is asked, and answers as it does. The request has no body.
+pub(crate) async fn pass_on(
+    api: &Api,
+    replicas: &Replicas,
+    caller: &Caller,
+    request: http::Request<()>,
+    name: &str,
+) -> Result<Response, Problem> {
+    let away = |why: String| Problem::new(ErrorCode::NotReady, why);
+    let others = replicas.others(caller.deadline.within(PATIENCE)).await.map_err(away)?;
+    let other = others.into_iter().find(|other| other.name == name).ok_or_else(|| {
+        let detail = format!("there is no other replica {name}; what it had has ended with it");
+        Problem::new(ErrorCode::NotFound, detail)
+    })?;
+    let cannot = |why: &str| away(format!("the replica {name} cannot be asked: {why}"));
+    let reach = api.leader.as_ref().and_then(|leader| leader.reach.as_ref());
+    let reach = reach.ok_or_else(|| cannot(NO_REACH))?;
+    let address = SocketAddr::new(other.address, reach.port);
+    let bundle = reach.certificates.bundle().ok_or_else(|| cannot(NOT_YET))?;
+    let who = api.access.name_for_replica(&caller.who);
+    let asked = reach.request(&who, &request, address).ok_or_else(|| cannot(NOT_YET))?;
+    let answer = reach.ask(address, &bundle, asked, &api.tasks, caller.deadline);
+    match caller.deadline.within(PATIENCE).bound(answer).await {
+        Ok(answer) => answer.map_err(|why| cannot(&why)),
+        Err(_) => Err(cannot("it did not answer in time")),
+    }
+}
+
 /// Another replica.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Replica {
@@ -193,9 +226,7 @@ impl Replica {
         deadline: Deadline,
     ) -> Result<T, String> {
         let reach = api.leader.as_ref().and_then(|leader| leader.reach.as_ref());
-        let reach = reach.ok_or(
-            "replicas ask each other only with `api.tls: auto` and with certificates for agents",
-        )?;
+        let reach = reach.ok_or(NO_REACH)?;
         let asked = self.answer(reach, api, caller, question, deadline);
         let answer = deadline.bound(asked).await;
         let response = answer.map_err(|_| format!("{} did not answer in time", self.address))??;
@@ -217,13 +248,12 @@ impl Replica {
         question: &ReplicaQuery<'_>,
         deadline: Deadline,
     ) -> Result<Response, String> {
-        let not_yet = "this replica has no key of the replicas yet; ask again";
         let address = SocketAddr::new(self.address, reach.port);
-        let bundle = reach.certificates.bundle().ok_or(not_yet)?;
+        let bundle = reach.certificates.bundle().ok_or(NOT_YET)?;
         let uri = question.uri().map_err(|error| error.to_string())?;
         let mut request = reach
             .question(&api.access.name_for_replica(&caller.who), &uri, address)
-            .ok_or(not_yet)?;
+            .ok_or(NOT_YET)?;
         // So that it tells what it found by then.
         let patience = format!("{}ms", deadline.remaining().as_millis().max(1));
         if let Ok(patience) = HeaderValue::from_str(&patience) {

@@ -45,6 +45,8 @@ pub(crate) struct Route {
     pub(crate) at_leader: bool,
     /// Reads what every replica has a part of: the one that is asked asks the others.
     pub(crate) all_replicas: bool,
+    /// Changes what one replica has: that which `replica` of the query names, whichever is asked.
+    pub(crate) at_replica: bool,
     /// Is asked with a body, by POST, and changes nothing.
     #[cfg_attr(not(test), expect(dead_code, reason = "a test lists those that are"))]
     pub(crate) question: bool,
@@ -72,6 +74,7 @@ impl Route {
             local: false,
             at_leader: false,
             all_replicas: false,
+            at_replica: false,
             question: false,
             resource: "-",
             recorded: &[],
@@ -119,6 +122,11 @@ impl Route {
     /// Is answered by all replicas together, whichever is asked.
     pub(crate) const fn all_replicas(self) -> Self {
         Self { all_replicas: true, gate: RouteGate::FanOut, ..self }
+    }
+
+    /// Is done by the replica that the query names.
+    pub(crate) const fn at_replica(self) -> Self {
+        Self { at_replica: true, ..self }
     }
 
     /// Is a POST that changes nothing.

@@ -27,10 +27,10 @@ use hyper_util::rt::TokioIo;
 use stallproof::Deadline;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 use tracing::Instrument;
 
 use super::rights::LOST;
@@ -254,8 +254,9 @@ impl ToClient {
     }
 
     /// The same, of text.
-    pub(crate) async fn send_text(&mut self, frame: String) -> Result<(), Gone> {
-        self.sink.send(Message::Text(frame.into())).await.map_err(|_| Gone)?;
+    pub(crate) async fn send_text(&mut self, frame: Bytes) -> Result<(), Gone> {
+        let text = Utf8Bytes::try_from(frame).map_err(|_| Gone)?;
+        self.sink.send(Message::Text(text)).await.map_err(|_| Gone)?;
         self.silent = 0;
         Ok(())
     }

@@ -7,12 +7,13 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use ::fleet::resources::usage_history::PrometheusService;
+use ::net::wiring::InterfaceNaming;
 use admission::FailurePolicy;
 use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
 use policy::program::Denial;
-use wireguard::Implementation;
+use wireguard::{Encryption, Implementation};
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, image, log_level,
@@ -188,6 +189,14 @@ settings! {
         #[setting("net.masquerade", "WHETHER", on_or_off())]
         masquerade: bool = false,
 
+        /// By what name pods' interfaces go at the node's side: our own, or the one that Calico gives to the
+        /// pod, for those who look for it by that. Pods that run keep theirs
+        #[setting("net.interface-names", "WHOSE", one_of([
+            ("fairlead", InterfaceNaming::Fairlead),
+            ("calico", InterfaceNaming::Calico),
+        ]))]
+        interface_names: InterfaceNaming = InterfaceNaming::Fairlead,
+
         /// MTU of pods' interfaces; `auto` takes that of the node's uplink
         #[setting("net.mtu", "BYTES", number(576..=65535).or("auto"))]
         mtu: Option<u32> = None,
@@ -195,6 +204,16 @@ settings! {
         /// UDP port of the overlay (pools with `overlay: auto` or `vxlan`), the same on all nodes
         #[setting("net.vxlan-port", "PORT", number(1..=65535))]
         vxlan_port: u16 = 4789,
+
+        /// Whether packets between pods of different nodes, and between pods and other nodes, are encrypted
+        /// (WireGuard, UDP port mesh.port): `preferred` sends them in clear to nodes that have not
+        /// connected, `required` sends them nothing; needs store=kubernetes
+        #[setting("net.encryption", "WHETHER", one_of([
+            ("none", None),
+            ("preferred", Some(Encryption::Preferred)),
+            ("required", Some(Encryption::Required)),
+        ]))]
+        encryption: Option<Encryption> = None,
 
         /// Whether pods of this node may use Egresses; on Kubernetes only
         #[setting("net.egress", "WHETHER", on_or_off())]
@@ -253,6 +272,11 @@ settings! {
         #[setting("guard.track", "WHETHER", one_of([("auto", true), ("off", false)]))]
         track: bool = true,
 
+        /// How applications are told: by the first `bytes` of connections, with an nftables table of its own,
+        /// where guard.track is auto; or by what their `port` is for. Names alone leave the node, never bytes
+        #[setting("guard.applications", "HOW", one_of([("bytes", true), ("port", false)]))]
+        first_bytes: bool = true,
+
         /// Whether `up` observes this machine's own connections: auto does so as root, and changes nothing
         /// of its network
         #[setting("guard.observe", "WHETHER", Switch::format())]
@@ -261,7 +285,7 @@ settings! {
 }
 
 settings! {
-    /// What the agent does for meshes.
+    /// The WireGuard interface of the agent's node, for meshes and for net.encryption.
     struct Mesh in (config.mesh) {
         /// Carry packets of meshes with `dataPlane: wireguard` through this node's own WireGuard interface;
         /// needs store=kubernetes
@@ -274,11 +298,12 @@ settings! {
         ))]
         interface: String = "flwg0".to_owned(),
 
-        /// UDP port at which nodes of other clusters reach it. Kilo has 51820
+        /// UDP port at which other nodes reach it. Kilo has 51820
         #[setting("mesh.port", "PORT", number(1..=65535))]
         port: u16 = 51821,
 
-        /// Its MTU: that of the network less 80 bytes, or less 60 where no peer is reached by IPv6
+        /// Its MTU: that of the network less 80 bytes, or less 60 where no peer is reached by IPv6; with
+        /// net.encryption at most that of the uplink less 80
         #[setting("mesh.mtu", "BYTES", number(1280..=65535))]
         mtu: u32 = 1420,
 

@@ -7,12 +7,15 @@ use std::time::Duration;
 use kernel::netns::Namespace;
 use net::daemon::{self, DaemonContext, NetConfig};
 use net::datapath::PodPolicies;
+use net::encryption::PodEncryption;
+use net::node::Node;
 use node::enforcement::Enforcement;
 use objects::Objects;
 use prometheus_client::registry::Registry;
+use stallproof::Snapshot;
 use tracing::{debug, info};
-use wireguard::TunnelConfig;
-use wireguard::agent::AgentConfig;
+use wireguard::agent::{AgentConfig, ClusterEncryption};
+use wireguard::{Encryption, TunnelConfig};
 
 use crate::config::{Config, Store};
 use crate::daemon::process::{self, Process, Told};
@@ -22,12 +25,16 @@ use crate::output::Failure;
 /// How long nodes of other clusters know the next key of this one before it is used: a controller that
 /// is replaced takes a quarter of a minute, a cluster that is away for a while a little more.
 const ANNOUNCE: Duration = Duration::from_secs(5 * 60);
+/// What WireGuard puts around a packet over IPv6.
+const WIREGUARD_OVERHEAD: u32 = 80;
 
 pub(crate) fn begin(
     config: &Config,
     process: &Process,
     registry: &mut Registry,
 ) -> Result<Told, Failure> {
+    let encryption = config.net.encryption.filter(|_| config.net.serve);
+    let keeps_interface = config.mesh.wireguard || encryption.is_some();
     if !config.net.serve && config.sense.controllers.is_empty() && !config.mesh.wireguard {
         let why = "with net.serve and mesh.wireguard off and no guard.controllers there is nothing to \
                    do; set one";
@@ -38,24 +45,36 @@ pub(crate) fn begin(
                    API server";
         return Err(Failure(why.to_owned()));
     }
+    if encryption.is_some() && config.store != Store::Kubernetes {
+        let why = "net.encryption needs store=kubernetes: nodes say their keys by objects of the cluster's \
+                   API server";
+        return Err(Failure(why.to_owned()));
+    }
     if !config.policy.enforce {
         policies::end(config);
     }
-    if !config.mesh.wireguard {
-        end_mesh(config);
+    if !keeps_interface {
+        end_wireguard(config);
     }
     let mut told = vec![("node", config.net.node.clone())];
     let objects = match config.net.serve || config.mesh.wireguard {
         true => Some(store::open(config, &process.tasks, registry)?),
         false => None,
     };
-    if let Some(objects) = objects.clone().filter(|_| config.mesh.wireguard) {
-        begin_mesh(config, process, objects)?;
-        told.push(("mesh", format!("{} on UDP port {}", config.mesh.interface, config.mesh.port)));
+    let encryption = encryption.map(|mode| pod_encryption(config, mode)).transpose()?;
+    if let Some(objects) = objects.clone().filter(|_| keeps_interface) {
+        begin_wireguard(config, encryption.as_ref(), process, objects)?;
+        let at = format!("{} on UDP port {}", config.mesh.interface, config.mesh.port);
+        if let Some(encryption) = &encryption {
+            told.push(("encryption", format!("{}, {at}", encryption.mode)));
+        }
+        if config.mesh.wireguard {
+            told.push(("mesh", at));
+        }
     }
     let (pods, enforcement) = match objects.filter(|_| config.net.serve) {
         Some(objects) => {
-            let (pods, enforcement) = begin_net(config, process, objects, registry)?;
+            let (pods, enforcement) = begin_net(config, encryption, process, objects, registry)?;
             (Some(pods), enforcement)
         }
         None if config.policy.enforce => {
@@ -80,7 +99,7 @@ pub(crate) fn begin(
 }
 
 /// Removes what an agent left that kept an interface: its routes would lead nowhere.
-fn end_mesh(config: &Config) {
+fn end_wireguard(config: &Config) {
     let namespace = Namespace::current().map_err(|error| process::explain(&error).0);
     let purge = |namespace| {
         let removed = wireguard::purge(&namespace, &config.mesh.interface);
@@ -88,27 +107,56 @@ fn end_mesh(config: &Config) {
     };
     match namespace.and_then(purge) {
         Ok(removed) if removed.is_empty() => {}
-        Ok(removed) => info!(?removed, "mesh.wireguard is off: what was left of it is removed"),
+        Ok(removed) => {
+            let off = "mesh.wireguard and net.encryption are off";
+            info!(?removed, off, "what was left of the WireGuard interface is removed");
+        }
         // An agent that may not change the network has changed nothing.
-        Err(error) => debug!(error, "what mesh.wireguard left is not looked for"),
+        Err(error) => debug!(error, "what a WireGuard interface left is not looked for"),
     }
 }
 
+/// What net and the WireGuard interface tell each other.
+fn pod_encryption(config: &Config, mode: Encryption) -> Result<PodEncryption, Failure> {
+    let namespace = Namespace::current().map_err(|e| process::explain(&e))?;
+    let uplink = Node::new(namespace).uplink_mtu().map_err(|e| process::explain(&e))?;
+    Ok(PodEncryption {
+        mode,
+        interface: config.mesh.interface.clone(),
+        port: config.mesh.port,
+        mtu: config.mesh.mtu.min(uplink.saturating_sub(WIREGUARD_OVERHEAD)),
+        network: Snapshot::default(),
+        tunnels: Snapshot::default(),
+        guarded: Snapshot::default(),
+    })
+}
+
 /// Keeps this node's WireGuard interface.
-fn begin_mesh(config: &Config, process: &Process, objects: Objects) -> Result<(), Failure> {
+fn begin_wireguard(
+    config: &Config,
+    encryption: Option<&PodEncryption>,
+    process: &Process,
+    objects: Objects,
+) -> Result<(), Failure> {
     let mesh = &config.mesh;
+    let cluster = encryption.map(|PodEncryption { mode, network, tunnels, guarded, .. }| {
+        let (network, tunnels) = (network.clone(), tunnels.clone());
+        ClusterEncryption { mode: *mode, network, tunnels, guarded: guarded.clone() }
+    });
     let namespace = Namespace::current().map_err(|e| process::explain(&e))?;
     let settings = AgentConfig {
         node: config.net.node.clone(),
         keys: config.data.join("wireguard"),
         tunnel: TunnelConfig {
-            mtu: mesh.mtu,
+            mtu: encryption.map_or(mesh.mtu, |it| it.mtu),
             implementation: mesh.implementation,
             probes: true,
             ..TunnelConfig::new(&mesh.interface, mesh.port)
         },
         key_lifetime: mesh.key_lifetime,
         announce: ANNOUNCE,
+        mesh: mesh.wireguard,
+        cluster,
     };
     let Process { ledger, tasks, .. } = process;
     wireguard::agent::start(settings, Arc::new(namespace), objects, ledger, tasks);
@@ -117,6 +165,7 @@ fn begin_mesh(config: &Config, process: &Process, objects: Objects) -> Result<()
 
 fn begin_net(
     config: &Config,
+    encryption: Option<PodEncryption>,
     process: &Process,
     objects: Objects,
     registry: &mut Registry,
@@ -130,12 +179,14 @@ fn begin_net(
         addresses: net.addresses.clone(),
         subnets: net.subnets.clone(),
         masquerade: net.masquerade,
+        interface_names: net.interface_names,
         mtu: net.mtu,
         vxlan_port: net.vxlan_port,
         egress: net.egress,
         egress_port: net.egress_port,
         export_table: net.export_table,
         grace: net.grace,
+        encryption,
         kubernetes: config.store == Store::Kubernetes,
     };
     let context = DaemonContext {

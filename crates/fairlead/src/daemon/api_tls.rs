@@ -7,6 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use edge::api::OwnCertificate;
 use edge::tls::{CertificateFiles, ListenerTls, ManagedCertificate};
 use pki::Certificates;
 use stallproof::readiness::Component;
@@ -49,6 +50,15 @@ pub(crate) fn names(config: &Config) -> Vec<String> {
         first
     });
     names
+}
+
+/// The certificate of our own making that the API is served with, if it is.
+pub(crate) fn own_certificate(
+    config: &Config,
+    certificates: Option<&Certificates>,
+) -> Option<OwnCertificate> {
+    let certificates = certificates.filter(|_| is_auto(config))?.clone();
+    Some(OwnCertificate { names: names(config), certificates })
 }
 
 /// How the API is served: with `files`, or with those of our own making. `served` is told when there is

@@ -164,6 +164,7 @@ pub(crate) fn begin(
         tasks: tasks.clone(),
         no_clusters: no_clusters(config).into(),
         leaving: Some(process.leading.stopping()),
+        own_certificate: api_tls::own_certificate(config, certificates.as_ref()),
         serving: Serving::default(),
     };
     let served = readiness.announce("api");

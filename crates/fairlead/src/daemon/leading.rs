@@ -56,8 +56,8 @@ impl Leading {
     /// At the start of a term.
     pub(crate) fn lead(&self, leader: &Leader) {
         self.terms.inc();
-        self.leads.set(1);
-        let Self { leads, pools, meshes, .. } = self.clone();
+        let term = Term::begin(&self.leads);
+        let Self { pools, meshes, .. } = self.clone();
         leader.tasks.spawn("pool-metrics", {
             let leader = leader.clone();
             async move { follow(&leader, |pool| pools.figures(pool)).await }
@@ -65,11 +65,37 @@ impl Leading {
         leader.tasks.spawn("mesh-metrics", {
             let leader = leader.clone();
             async move {
-                follow(&leader, |mesh| meshes.figures(mesh)).await;
                 // Both watch until the term ends, so this is its end.
-                leads.set(0);
+                let _term = term;
+                follow(&leader, |mesh| meshes.figures(mesh)).await;
             }
         });
+    }
+}
+
+/// This replica leads while it is there. A task that does not stop in time is dropped with it.
+struct Term(Gauge);
+
+impl Term {
+    fn begin(leads: &Gauge) -> Self {
+        leads.inc();
+        Self(leads.clone())
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// The figures that are shown of each object, which go with it.
+#[derive(Default)]
+struct Shown(BTreeMap<Id, Vec<(Gauges, Labels)>>);
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        std::mem::take(&mut self.0).into_values().for_each(forget);
     }
 }
 
@@ -78,23 +104,22 @@ async fn follow<K: Kind>(leader: &Leader, figures: impl Fn(&K) -> Vec<(Gauges, L
     let stop = leader.tasks.stopping();
     let watched = leader.objects.watched::<K, Id>(Within::default(), &leader.tasks);
     let mut changes = KeyChanges::of(&watched);
-    let mut shown: BTreeMap<Id, Vec<(Gauges, Labels)>> = BTreeMap::new();
+    let mut shown = Shown::default();
     while let Some(changed) = stop.bound(changes.changed()).await {
         for (id, object) in changed {
             let now = object.map(|object| figures(&object)).unwrap_or_default();
             let labels: BTreeSet<&Labels> = now.iter().map(|(_, labels, _)| labels).collect();
-            let before = shown.remove(&id).unwrap_or_default();
+            let before = shown.0.remove(&id).unwrap_or_default();
             forget(before.into_iter().filter(|(_, old)| !labels.contains(old)).collect());
             for (gauges, labels, value) in &now {
                 gauges.get_or_create(labels).set(*value);
             }
             if !now.is_empty() {
                 let now = now.into_iter().map(|(gauges, labels, _)| (gauges, labels));
-                shown.insert(id, now.collect());
+                shown.0.insert(id, now.collect());
             }
         }
     }
-    shown.into_values().for_each(forget);
 }
 
 fn forget(figures: Vec<(Gauges, Labels)>) {

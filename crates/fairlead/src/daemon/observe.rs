@@ -43,6 +43,7 @@ pub(crate) fn begin(
         pod: pod_identity(config, process),
         dir: config.data.join("guard"),
         connections: Connections::Tracked { everywhere: sense.track },
+        first_bytes: sense.first_bytes,
         pods: pods.map(|pods| Arc::new(PodNetwork(pods)) as Arc<dyn LocalPods>),
         denials: enforcement.as_ref().map(Enforcement::denials),
         // Where Kubernetes keeps the objects, the controller knows pods from there.
@@ -81,6 +82,8 @@ pub(crate) fn begin_own(
         pod: None,
         dir: config.data.join("observed"),
         connections: Connections::OwnSockets,
+        // That needs a rule, and nothing of this machine's network is changed.
+        first_bytes: false,
         pods: None,
         denials: None,
         tell_pods: false,

@@ -92,12 +92,12 @@ fn a_connection_that_is_closed_gives_its_place_back_at_once() {
         _ => ok(json!({"kind": "Pod"})),
     });
     let forward = Forwarding::start(&server, "web", ":80");
-    let began = Instant::now();
+    // Some may still be about to end. If each kept its place for a while, nearly all would be open.
     for _ in 0..200 {
         drop(forward.talk());
     }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(9), "no wait is in it: {took:?}");
+    let open = OPEN.load(Ordering::SeqCst);
+    assert!(open < 50, "{open} are open after two hundred, one after the other");
     // One that only writes no more is not taken for one that has closed.
     let half = forward.talk();
     half.shutdown(std::net::Shutdown::Write).unwrap();

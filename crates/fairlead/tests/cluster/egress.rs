@@ -34,6 +34,7 @@ spec:
   destinations: [0.0.0.0/0]
   replicas: 2
   sessionAffinity: None
+  podDisruptionBudget: { maxUnavailable: 1 }
   template:
     spec:
       topologySpreadConstraints:
@@ -66,7 +67,7 @@ kind: Job
 metadata: { name: eager }
 spec:
   completions: 6
-  parallelism: 3
+  parallelism: 6
   backoffLimit: 20
   template:
     metadata: { labels: { app: eager }, annotations: { egress.coil.cybozu.com/internet: nat } }
@@ -248,6 +249,7 @@ pub(crate) fn pods_leave_by_egresses(stage: &Stage) {
     world.until_from(stage, "the client to leave by the egress", &addresses);
     pods_never_leave_beside_it(stage, &world, &addresses);
     says_who_uses_it(stage);
+    destinations_are_changed(stage, &world, own, &addresses);
     a_replica_falls_silent(stage, &world, &there);
     a_replica_is_killed(stage, &world);
     the_egress_goes(stage, &world, own);
@@ -299,6 +301,21 @@ fn says_who_uses_it(stage: &Stage) {
         (&json!("internet"), &json!("nat")),
         "{said}"
     );
+}
+
+/// The client, which runs, follows: connections that the egress no longer means leave past it.
+fn destinations_are_changed(
+    stage: &Stage,
+    world: &World,
+    own: IpAddr,
+    replicas: &BTreeSet<IpAddr>,
+) {
+    for (destination, by) in [("198.51.100.0/24", &[own].into()), ("203.0.113.0/24", replicas)] {
+        let patch = json!({ "spec": { "destinations": [destination] } }).to_string();
+        let command = ["--namespace=internet", "patch", "egress", "nat", "--type=merge", "--patch"];
+        stage.cluster.kubectl(&[&command[..], &[patch.as_str()]].concat());
+        world.until_from(stage, &format!("the client to follow to {destination}"), by);
+    }
 }
 
 /// Nothing comes to it or from it any more, and nobody says so: its pod is ready.
@@ -370,8 +387,18 @@ fn a_replica_is_killed(stage: &Stage, world: &World) {
 
 fn the_egress_goes(stage: &Stage, world: &World, own: IpAddr) {
     let cluster = &stage.cluster;
+    let made = || {
+        let kinds = "deployments.apps,poddisruptionbudgets.policy";
+        let list = ["--namespace=internet", "get", kinds, "--output=name"];
+        cluster.try_kubectl(&list).map(|said| said.lines().count())
+    };
+    assert_eq!(made(), Ok(2), "a Deployment and a disruption budget");
     cluster.kubectl(&["--namespace=internet", "delete", "egress", "nat"]);
     world.until_from(stage, "the client to leave by its own address again", &[own].into());
+    cluster.wait_for("what the egress consisted of to go with it", SOON, || match made()? {
+        0 => Ok(()),
+        some => Err(format!("{some} are left")),
+    });
     cluster.wait_for("nothing of the egress to be left on nodes", SOON, || {
         for node in cluster.nodes() {
             let links = cluster.in_node(node, &["ip", "-o", "link"]);

@@ -36,7 +36,10 @@ pub(crate) fn an_archive_for_support_is_collected(stage: &Stage) {
                 .unwrap_or_else(|e| panic!("{name} {file}: {e}: {within}"))
         };
         assert!(read("inflight.json").contains("/debug/inflight"));
-        assert!(read("metrics.txt").contains("fairlead_build"));
+        let metrics = read("metrics.txt");
+        assert!(metrics.contains("fairlead_build"));
+        let counts_clients = metrics.contains("fairlead_net_egress_clients");
+        assert_eq!(counts_clients, name.contains("agent"), "{name}: {metrics}");
         assert!(read("settings.json").contains("--data"), "the daemon's own flags are known");
         assert!(read("process.txt").contains("command line"));
         let log = fs::read_dir(&of_pod).unwrap().any(|file| {

@@ -47,6 +47,10 @@ impl Controller {
         flags: &[&str],
     ) -> Self {
         let data = dir.join(address);
+        let mut names = vec!["127.77.0.1", "127.77.0.2", "127.77.0.3"];
+        if !names.contains(&address) {
+            names.push(address);
+        }
         let mut command = Command::new(env!("CARGO_BIN_EXE_fairlead"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FAIRLEAD_")) {
             command.env_remove(name);
@@ -59,7 +63,7 @@ impl Controller {
             .args(["--fleet-secrets-namespace=fairlead"])
             .arg(format!("--data={}", data.display()))
             .arg(format!("--api-listen={address}:{port}"))
-            .args(["--api-tls=auto", "--api-names=127.77.0.1,127.77.0.2,127.77.0.3"])
+            .args(["--api-tls=auto", &format!("--api-names={}", names.join(","))])
             .args(["--agents-listen=*:0", "--admin-listen=*:0"])
             .args(["--admin-tls=auto", "--admission-listen=*:0"])
             .args(["--admission-service=fairlead/fairlead-webhook"])
@@ -140,6 +144,15 @@ impl Controller {
         let token = std::fs::read_to_string(self.data.join("token")).unwrap();
         let url = format!("{}/api/v1{path}", self.api);
         http::get(&url, Some(token.trim()), PATIENCE).json()
+    }
+
+    /// The status and the text of the answer to a DELETE by the machine's owner.
+    pub(crate) fn delete(&self, path: &str) -> (u16, String) {
+        let token = std::fs::read_to_string(self.data.join("token")).unwrap();
+        let (url, bearer) =
+            (format!("{}/api/v1{path}", self.api), format!("Bearer {}", token.trim()));
+        let answer = http::send("DELETE", &url, &[("authorization", &bearer)], "", PATIENCE);
+        (answer.status, answer.text)
     }
 
     pub(crate) fn terminate(&self) {

@@ -50,6 +50,7 @@ pub(crate) async fn serve(tasks: &Tasks) -> HeldLock {
         tasks: tasks.clone(),
         no_clusters: "no clusters".into(),
         leaving: None,
+        own_certificate: None,
         serving: Serving::default(),
     };
     let listener = StdListener::bind("127.0.0.1:0").unwrap();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use access::{AccessRequest, Permissions, Verb};
 use axum::extract::State;
 use axum::response::Response;
+use axum::response::sse::Event;
 use fleet::Connection;
 use fleet::resources::{self, SearchQuery, SearchResult};
 use http::HeaderMap;
@@ -16,7 +17,7 @@ use utoipa_axum::routes;
 
 use super::{AskedCluster, ClusterAnswer, Merge, answer, chosen, share};
 use crate::api::scope::{is_visible, resource};
-use crate::api::{Api, Caller, Problem, Query, Route, Routes};
+use crate::api::{Api, Caller, Problem, Query, Route, Routes, sse};
 
 /// Hits from one cluster, at most: more are no longer looked at.
 const MOST: usize = 1000;
@@ -91,8 +92,8 @@ impl From<resources::Hit> for Hit {
 
 /// Search for a text
 ///
-/// With `Accept: text/event-stream`: `asked` with the clusters' names, `cluster` with each row as it
-/// comes in, `done` with the whole.
+/// With `Accept: text/event-stream`: `asked` with the clusters' names; of each cluster as it answers
+/// `hits` with what it found, and `cluster` with its row; `done` with the whole.
 #[utoipa::path(
     get, path = "/search", tag = "across", params(SearchParams),
     responses((status = 200, description = "What came in time", content(
@@ -169,9 +170,21 @@ struct Hits {
     incomplete: Vec<Incomplete>,
 }
 
+/// What one cluster found.
+#[derive(Serialize)]
+struct ClusterHits<'a> {
+    cluster: &'a str,
+    hits: Vec<Hit>,
+}
+
 impl Merge for Hits {
     type Part = SearchResult;
     type Merged = Found;
+
+    fn told(&self, cluster: &str, part: &SearchResult) -> Option<Event> {
+        let hits = part.hits.iter().cloned().map(Hit::from).collect();
+        Some(sse::event("hits", &ClusterHits { cluster, hits }))
+    }
 
     fn add(&mut self, _cluster: &str, part: SearchResult) -> bool {
         let truncated = !part.truncated.is_empty();

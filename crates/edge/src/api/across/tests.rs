@@ -62,6 +62,17 @@ async fn a_dead_kube_server_costs_its_own_row() {
     assert_eq!(whole["rows"][0]["cluster"], "well");
     assert!(heard.next().await.is_none());
 
+    // What one found is told before the other is given up.
+    let path = "/search?q=default&timeout=3s&kinds=namespaces";
+    let mut heard = world.hear(&world.local, Method::GET, path, NOTHING).await;
+    assert_eq!(heard.next().await.unwrap().0, "asked");
+    let (event, found) = heard.next().await.unwrap();
+    assert_eq!((&*event, &found["cluster"]), ("hits", &json!("well")));
+    assert_eq!(found["hits"][0]["name"], "default");
+    for expected in ["cluster", "cluster", "done"] {
+        assert_eq!(heard.next().await.unwrap().0, expected);
+    }
+
     for path in [
         "/search?q=default&timeout=2s&kinds=namespaces",
         "/events?timeout=2s",

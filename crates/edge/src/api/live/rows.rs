@@ -33,8 +33,8 @@ use crate::api::{Api, Caller, ErrorCode, Problem, Rights, sse};
 
 /// The most often that changes are told.
 const PACE: Duration = Duration::from_millis(100);
-/// Rows of one frame: some hundreds of kilobytes.
-const CHUNK: usize = 1000;
+/// Rows of one frame: some hundred kilobytes, which take a millisecond to compress.
+const CHUNK: usize = 400;
 /// For finding the kind in a cluster.
 const FIND: Duration = Duration::from_secs(10);
 /// How long until a cluster that could not be asked for the kind is asked again.

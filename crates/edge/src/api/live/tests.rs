@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use flate2::read::GzDecoder;
 use futures::SinkExt;
 use http::Method;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
@@ -25,29 +26,41 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-struct Client(WebSocketStream<TcpStream>);
+struct Client {
+    socket: WebSocketStream<TcpStream>,
+    /// How many frames came compressed.
+    compressed: usize,
+}
 
 impl Client {
     async fn connect(address: SocketAddr, token: &str) -> Self {
+        Self::connect_with(address, token, "").await
+    }
+
+    async fn connect_with(address: SocketAddr, token: &str, query: &str) -> Self {
         let stream = TcpStream::connect(address).await.unwrap();
-        let url = format!("ws://{address}/api/v1/socket");
+        let url = format!("ws://{address}/api/v1/socket{query}");
         let mut request = url.into_client_request().unwrap();
         let bearer = format!("Bearer {token}").parse().unwrap();
         request.headers_mut().insert("authorization", bearer);
         let opened = soon().bound(client_async(request, stream)).await.expect("in time");
-        Self(opened.unwrap().0)
+        Self { socket: opened.unwrap().0, compressed: 0 }
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "tests write their frames in place")]
     async fn say(&mut self, frame: Value) {
-        self.0.send(Message::text(frame.to_string())).await.unwrap();
+        self.socket.send(Message::text(frame.to_string())).await.unwrap();
     }
 
     async fn hear(&mut self) -> Value {
         loop {
-            let next = soon().bound(self.0.next()).await.expect("something in time");
+            let next = soon().bound(self.socket.next()).await.expect("something in time");
             match next.expect("more to hear").unwrap() {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Binary(gzip) => {
+                    self.compressed += 1;
+                    return serde_json::from_reader(GzDecoder::new(&gzip[..])).unwrap();
+                }
                 Message::Ping(_) | Message::Pong(_) => {}
                 other => panic!("{other:?}"),
             }
@@ -195,11 +208,12 @@ async fn rows_are_shared_changed_and_resumed(
     assert_eq!((seen.rows.len(), seen.count, seen.resets), (520, Some(520), 1));
 
     // A second one who looks costs the API server nothing.
-    let mut other = Client::connect(address, &world.local).await;
+    let mut other = Client::connect_with(address, &world.local, "?compress=gzip").await;
     other.say(subscribe(9, NOTHING)).await;
     let mut others = Mirror::default();
     others.until(&mut other, |seen| seen.count.is_some()).await;
     assert_eq!(others.rows, seen.rows);
+    assert!(other.compressed > 0 && one.compressed == 0, "{} {}", other.compressed, one.compressed);
     assert_eq!((in_flight(world, "shared-watch"), in_flight(world, "subscription")), (1, 2));
 
     config_map(client, "a", "new", json!({"n": "1"})).await;
@@ -372,7 +386,7 @@ async fn whoever_loses_their_rights_is_told(world: &TestApi, address: SocketAddr
     assert_eq!(end["problem"]["code"], "forbidden", "{end}");
     assert!(end["problem"]["detail"].as_str().unwrap().contains("permissions"), "{end}");
     assert_eq!(world.ask(Method::DELETE, "/users/bob", NOTHING).await.status, 204);
-    let closed = soon().bound(socket.0.next()).await.expect("it is closed in time");
+    let closed = soon().bound(socket.socket.next()).await.expect("it is closed in time");
     let Some(Ok(Message::Close(Some(frame)))) = closed else { panic!("{closed:?}") };
     assert!(frame.reason.contains("permissions"), "{frame:?}");
 }

@@ -115,6 +115,7 @@ impl TestApi {
             tasks: tasks.clone(),
             no_clusters: "no clusters".into(),
             leaving: None,
+            own_certificate: None,
             serving: Serving::default(),
         };
         let router = router(&api, true);

@@ -92,7 +92,7 @@ pub(crate) struct ConversationLine {
     port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     application: Option<String>,
-    /// How the application is known: `agent`, or `port`, which is what such a port is for and no more.
+    /// How the application is known: by the first `bytes` of its connections, or by its `port`, which is what such a port is for and no more.
     #[serde(skip_serializing_if = "Option::is_none")]
     application_by: Option<&'static str>,
     /// unjudged, allowed, discovered or violates.

@@ -149,7 +149,7 @@ struct PastConversation {
     port: Option<u16>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     application: Option<String>,
-    /// How the application is known: `agent`, or `port`, which is what such a port is for and no more.
+    /// How the application is known: by the first `bytes` of its connections, or by its `port`, which is what such a port is for and no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     application_by: Option<String>,
     /// The verdict of that time: unjudged, allowed, discovered or violates.

@@ -52,6 +52,16 @@ enum Verb {
     ///   fairlead net addresses -o json | jq '.[] | select(.pod.namespace == "shop")'
     #[command(verbatim_doc_comment)]
     Addresses(AgentFlags),
+    /// Show how packets between this node and the others are encrypted (net.encryption)
+    ///
+    /// A node without a handshake is named, and why. Exit codes: 0 packets to all nodes are encrypted; 1 to
+    /// some they are not, or do not arrive; 2 the agent could not be asked.
+    ///
+    /// Examples:
+    ///   fairlead net status
+    ///   fairlead net status -o json | jq '.[] | select(.fault)'
+    #[command(verbatim_doc_comment)]
+    Status(AgentFlags),
     /// Show egresses, who uses them, and what they wait for
     #[command(subcommand)]
     Egress(EgressVerb),
@@ -88,6 +98,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         Verb::Pools(agent) => show::pools(agent),
         Verb::Blocks { here, agent } => show::blocks(agent, *here),
         Verb::Addresses(agent) => show::addresses(agent),
+        Verb::Status(agent) => show::status(agent),
         Verb::Egress(EgressVerb::List(agent)) => show::egresses(agent),
         Verb::Check(args) => between::check(args),
     }

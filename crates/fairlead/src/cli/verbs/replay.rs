@@ -21,6 +21,7 @@ use crate::values;
 ///   fairlead replay cni-burst --scale 0.2
 ///   fairlead replay all -o json --html replay.html
 ///   fairlead replay soak --minutes 10 --seed 7
+///   fairlead replay soak --on cluster --minutes 120 --html soak.html
 ///
 /// Exit codes: 0 all that must hold holds, 1 something does not, 2 could not run it here.
 #[derive(Debug, clap::Args)]
@@ -46,7 +47,21 @@ enum What {
     LateCrd(Run),
     /// A Secret and a node land after the first reconcile (kube-apiserver)
     LateNode(Run),
-    /// The jobs together for minutes, with faults that a seed chooses and what must hold looked at
+    /// Everything together for minutes or hours, with faults that a seed chooses and what must hold looked at
+    ///
+    /// On parts: the jobs in this process, each with faults of its own. On a cluster: three nodes with
+    /// kubelet, containerd and a control plane in namespaces of this machine, Fairlead installed on them,
+    /// users and pods at work, a fault about every minute, and checks from outside. That needs root and
+    /// KUBEBUILDER_ASSETS, and takes minutes to start.
+    ///
+    /// Examples:
+    ///   fairlead replay soak --minutes 10 --seed 7
+    ///   fairlead replay soak --on cluster --minutes 120 --html soak.html --json soak.json
+    ///   fairlead replay soak --on cluster --minutes 5 --only reboot,hung-disk
+    ///
+    /// Exit codes: 0 all that must hold holds, 1 something does not or the run shows too little, 2 could
+    /// not run it here.
+    #[command(verbatim_doc_comment)]
     Soak(Soak),
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
@@ -94,6 +109,22 @@ struct Soak {
     /// Decides which faults come when, and to whom [default: another one each time]
     #[arg(long, value_name = "NUMBER")]
     seed: Option<u64>,
+    /// What is soaked: the jobs as parts of this process, or a cluster of three nodes
+    #[arg(long, value_name = "STAGE", default_value = "parts")]
+    on: Stage,
+    /// Only these, separated by commas: jobs on parts (net, fleet, lease, guard, mesh), faults on a cluster
+    /// (such as kill-agent)
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Write the report as one page to this file (on a cluster)
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Write the report as JSON to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Keep the logs of all controllers and agents in this directory (on a cluster)
+    #[arg(long, value_name = "DIRECTORY")]
+    logs: Option<PathBuf>,
     /// The CNI plugin [default: fairlead-cni beside this program]
     #[arg(long, value_name = "FILE")]
     plugin: Option<PathBuf>,
@@ -102,6 +133,12 @@ struct Soak {
     node: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Stage {
+    Parts,
+    Cluster,
 }
 
 #[derive(Debug, clap::Args)]
@@ -221,11 +258,23 @@ fn soak(args: &Soak) -> Verdict {
     if let Some(dir) = &args.node {
         replay::soak::node(dir);
     }
+    match args.on {
+        Stage::Parts => soak_parts(args),
+        Stage::Cluster => soak_cluster(args),
+    }
+}
+
+fn soak_parts(args: &Soak) -> Verdict {
+    if args.html.is_some() || args.logs.is_some() {
+        return Err(Failure("--html and --logs are for --on cluster; use -o json here".to_owned()));
+    }
+    let only = named(&args.only, &replay::soak::Job::ALL, replay::soak::Job::name)?;
     let program = std::env::current_exe()?;
     let scratch = Scratch::new()?;
     let plan = replay::soak::Soak {
         seed: args.seed.unwrap_or_else(replay::soak::any_seed),
         time: args.minutes,
+        only,
         dir: scratch.0.clone(),
         plugin: plugin(args.plugin.clone())?,
     };
@@ -239,14 +288,118 @@ fn soak(args: &Soak) -> Verdict {
     let soaked = replay::soak::soak(&plan, &node, &mut |line| progress.show(|| line.to_owned()));
     drop(progress);
     let report = soaked.map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
+    write_json(args, &report)?;
     args.output.print(&report, || replay::soak::text(&report))?;
     Ok(ExitCode::from(if report.ok { 0 } else { NO }))
 }
 
+fn soak_cluster(args: &Soak) -> Verdict {
+    use replay::soak::cluster;
+    let only = named(&args.only, &cluster::Kind::ALL, cluster::Kind::name)?;
+    if args.minutes < cluster::SHORTEST {
+        return Err(Failure("a soak on a cluster takes a minute at least: --minutes 1".to_owned()));
+    }
+    let scratch = Scratch::new()?;
+    let plan = cluster::Plan {
+        seed: args.seed.unwrap_or_else(replay::soak::any_seed),
+        time: args.minutes,
+        only,
+        dir: scratch.0.clone(),
+        plugin: plugin(args.plugin.clone())?,
+        program: std::env::current_exe()?,
+        logs: args.logs.clone(),
+    };
+    eprintln!("soak on a cluster: seed {}", plan.seed);
+    let mut shown = Lines::new();
+    let soaked = cluster::soak(&plan, &mut |told| match told {
+        cluster::Told::Progress(line) => shown.show(line),
+        cluster::Told::Event(line) => shown.event(line),
+    });
+    drop(shown);
+    let report = soaked.map_err(|cannot| Failure(format!("{cannot} (seed {})", plan.seed)))?;
+    write_json(args, &report)?;
+    if let Some(path) = &args.html {
+        write(path, &cluster::html(&report))?;
+    }
+    args.output.print(&report, || cluster::text(&report))?;
+    Ok(ExitCode::from(if report.ok { 0 } else { NO }))
+}
+
+/// Those of `all` that are named.
+fn named<T: Copy>(
+    names: &[String],
+    all: &[T],
+    name: impl Fn(T) -> &'static str,
+) -> Result<Vec<T>, Failure> {
+    let find = |wanted: &String| {
+        let found = all.iter().copied().find(|one| name(*one) == wanted);
+        found.ok_or_else(|| {
+            let there: Vec<_> = all.iter().map(|one| name(*one)).collect();
+            Failure(format!("--only {wanted}: there is no such; there are {}", there.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}
+
+fn write_json(args: &Soak, report: &impl Serialize) -> Result<(), Failure> {
+    let Some(path) = &args.json else { return Ok(()) };
+    let text = serde_json::to_string_pretty(report).map_err(|e| Failure(e.to_string()))?;
+    write(path, &text)
+}
+
+fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text)
+        .map_err(|e| Failure(format!("{} cannot be written: {e}", path.display())))
+}
+
+/// Progress of hours: a line that is redrawn on a terminal; elsewhere a line now and then.
+struct Lines {
+    terminal: bool,
+    due: Instant,
+}
+
+impl Lines {
+    const NOW_AND_THEN: Duration = Duration::from_secs(10);
+
+    fn new() -> Self {
+        Self { terminal: std::io::stderr().is_terminal(), due: Instant::now() }
+    }
+
+    /// Stays above the line of progress.
+    fn event(&self, line: &str) {
+        let clear = if self.terminal { "\r\x1b[K" } else { "" };
+        eprintln!("{clear}{line}");
+    }
+
+    fn show(&mut self, line: &str) {
+        let now = Instant::now();
+        if now < self.due {
+            return;
+        }
+        if self.terminal {
+            self.due = now + Duration::from_millis(300);
+            let width =
+                crate::cli::terminal::size().map_or(160, |(columns, _)| usize::from(columns));
+            let line: String = line.chars().take(width.saturating_sub(1)).collect();
+            eprint!("\r\x1b[K{line}");
+        } else {
+            self.due = now + Self::NOW_AND_THEN;
+            eprintln!("{line}");
+        }
+    }
+}
+
+impl Drop for Lines {
+    fn drop(&mut self) {
+        if self.terminal {
+            eprintln!();
+        }
+    }
+}
+
 fn page(run: &Run, outcomes: &[Outcome]) -> Result<(), Failure> {
     let Some(path) = &run.html else { return Ok(()) };
-    std::fs::write(path, render::html(outcomes))
-        .map_err(|e| Failure(format!("{} cannot be written: {e}", path.display())))
+    write(path, &render::html(outcomes))
 }
 
 fn replayed(run: &Run, incident: &'static Incident) -> Result<Outcome, Failure> {

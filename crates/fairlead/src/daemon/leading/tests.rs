@@ -88,3 +88,23 @@ async fn a_leader_tells_of_pools_and_meshes_and_nothing_is_left_after_its_term()
     assert!(after.contains("fairlead_leader_terms_total 1"), "{after}");
     soon().bound(led).await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_task_that_is_dropped_ends_the_term_all_the_same() {
+    let leads = Gauge::default();
+    let term = Term::begin(&leads);
+    let stuck = tokio::spawn(async move {
+        let _term = term;
+        std::future::pending::<()>().await;
+    });
+    tokio::task::yield_now().await;
+    assert_eq!(leads.get(), 1);
+    stuck.abort();
+    let _ = stuck.await;
+    assert_eq!(leads.get(), 0);
+    // A term that begins before the one of before is gone.
+    let (one, other) = (Term::begin(&leads), Term::begin(&leads));
+    drop(one);
+    assert_eq!(leads.get(), 1);
+    drop(other);
+}

@@ -149,7 +149,8 @@ pub(super) async fn status(args: &Status) -> ClientResult<ExitCode> {
     let (answer, meshes) = match &args.mesh {
         Some(word) => {
             let (mut value, mesh) = named(&server, word).await?;
-            if mesh.spec.data_plane == DataPlane::Wireguard && args.output != StatusFormat::Dot {
+            let has_tunnels = mesh.spec.data_planes().contains(&DataPlane::Wireguard);
+            if has_tunnels && args.output != StatusFormat::Dot {
                 let route = Route::to(["meshes", &mesh.namespace, &mesh.name, "tunnels"]);
                 let found: Value = server.get(&route).await?;
                 value["tunnels"] = found["clusters"].clone();

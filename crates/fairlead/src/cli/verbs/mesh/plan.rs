@@ -68,7 +68,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
 
 /// Reads what the files say of each cluster.
 fn observations(args: &Args, mesh: &ClusterMesh) -> Result<BTreeMap<String, Observation>, Failure> {
-    let (nodes, kind) = match mesh.spec.data_plane {
+    let (nodes, kind) = match mesh.spec.main_data_plane() {
         DataPlane::Kilo => (by_cluster(&args.nodes, "--nodes", "Node")?, "Peer"),
         DataPlane::Wireguard => (wireguard_nodes(&args.nodes)?, "WireguardPeer"),
     };

@@ -9,8 +9,19 @@ use crate::cli::terminal::{Colour, Paint};
 
 /// The table of all tunnels, and a line for each cluster of which not all is known.
 pub(super) fn table(answer: &Value, now: Timestamp) -> String {
-    let titles =
-        ["FROM", "TO", "STATE", "HANDSHAKE", "RECEIVED", "SENT", "LOSS", "ROUND TRIP", "MTU", "AT"];
+    let titles = [
+        "FROM",
+        "TO",
+        "STATE",
+        "CARRIES",
+        "HANDSHAKE",
+        "RECEIVED",
+        "SENT",
+        "LOSS",
+        "ROUND TRIP",
+        "MTU",
+        "AT",
+    ];
     let mut table = Table::new(titles);
     let mut notes = String::new();
     let mut any = false;
@@ -21,6 +32,9 @@ pub(super) fn table(answer: &Value, now: Timestamp) -> String {
         }
         for node in items(cluster, "nodes") {
             let from = format!("{name}/{}", node["node"].as_str().unwrap_or_default());
+            if let Some(gateway) = node["status"]["gateway"].as_str() {
+                notes.push_str(&format!("\n{from} sends to other clusters through {gateway}"));
+            }
             for tunnel in items(&node["status"], "tunnels") {
                 any = true;
                 table.row(row(&from, tunnel, now));
@@ -31,7 +45,7 @@ pub(super) fn table(answer: &Value, now: Timestamp) -> String {
     format!("{tunnels}{notes}")
 }
 
-fn row(from: &str, tunnel: &Value, now: Timestamp) -> [Cell; 10] {
+fn row(from: &str, tunnel: &Value, now: Timestamp) -> [Cell; 11] {
     let text = |field: &str| tunnel[field].as_str();
     let state = match text("state") {
         Some("Up") => Cell::coloured("Up", Colour::Green),
@@ -41,10 +55,13 @@ fn row(from: &str, tunnel: &Value, now: Timestamp) -> [Cell; 10] {
     let loss = tunnel["lossPercent"].as_u64().map(|it| format!("{it}%"));
     let round_trip = tunnel["roundTripMicros"].as_u64().map(micros);
     let mtu = tunnel["mtu"].as_u64().map(|it| it.to_string());
+    // Of networks that several gateways have: whether they are sent to this one.
+    let carries = tunnel["carries"].as_bool().map(|it| if it { "yes" } else { "no" });
     [
         from.into(),
         text("peer").into(),
         state,
+        carries.into(),
         age(text("lastHandshake"), now).into(),
         bytes(tunnel["receivedBytes"].as_u64()).as_deref().into(),
         bytes(tunnel["sentBytes"].as_u64()).as_deref().into(),

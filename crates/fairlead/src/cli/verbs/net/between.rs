@@ -55,7 +55,9 @@ pub(super) fn check(args: &Check) -> Verdict {
             titles,
             paths.iter().map(|path| {
                 let way = match path["port"].as_u64() {
-                    Some(port) => format!("vxlan to {}, UDP port {port}", field(path, "at")),
+                    Some(port) => {
+                        format!("{} to {}, UDP port {port}", field(path, "path"), field(path, "at"))
+                    }
                     None => format!("{} to {}", field(path, "path"), field(path, "at")),
                 };
                 let time =

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::cli::listing::{field, fields};
 use crate::cli::table::{Cell, age};
+use crate::cli::terminal::Colour;
 use crate::cli::verbs::config::load;
 use crate::config::ConfigFlags;
 use crate::output::{self, Failure, Output, Verdict, yes_or_no};
@@ -68,6 +69,36 @@ pub(super) fn egresses(agent: &AgentFlags) -> Verdict {
             fields(egress, columns);
         [name.into(), replicas, ready, clients, here, failure, destinations, waits]
     })
+}
+
+pub(super) fn status(agent: &AgentFlags) -> Verdict {
+    let nodes = agent.ask(Show::Nodes)?;
+    let titles =
+        ["NODE", "PACKETS", "BY", "HANDSHAKE", "RECEIVED", "SENT", "LOSS", "MS", "MTU", "FAULT"];
+    agent.output.print(&nodes, || match nodes.is_empty() {
+        true => "no other node has pods' addresses yet".to_owned(),
+        false => output::table(
+            titles,
+            nodes.iter().map(|node| {
+                let columns =
+                    ["node", "way", "implementation", "receivedBytes", "sentBytes", "mtu"];
+                let [name, way, by, received, sent, mtu] = fields(node, columns);
+                let handshake = node["lastHandshakeSeconds"].as_u64();
+                let handshake = handshake.map_or("-".to_owned(), |it| format!("{it}s ago"));
+                let loss = node["lossPercent"].as_u64();
+                let loss = loss.map_or("-".to_owned(), |it| format!("{it}%"));
+                let time = node["milliseconds"].as_f64();
+                let time = time.map_or("-".to_owned(), |it| format!("{it:.2}"));
+                let fault = match node["fault"].as_str() {
+                    Some(fault) => Cell::coloured(fault, Colour::Red),
+                    None => "-".into(),
+                };
+                let (handshake, loss, time) = (handshake.into(), loss.into(), time.into());
+                [name, way, by, handshake, received, sent, loss, time, mtu, fault]
+            }),
+        ),
+    })?;
+    Ok(yes_or_no(nodes.iter().all(|node| node["fault"].is_null())))
 }
 
 pub(super) fn check(agent: &AgentFlags) -> Verdict {
