@@ -74,6 +74,9 @@ async function staleness(page) {
 async function watch(counter, context, memory, path) {
   const page = await context.newPage();
   await page.addInitScript(`(${WATCH_ROWS})(${total})`);
+  // A browser that was just started loads pages of its own for some seconds.
+  await page.goto("about:blank");
+  await page.waitForTimeout(5_000);
   counter.take();
   await page.goto(counter.origin + path);
   const seen = await until(`all rows of ${path}`, () => page.evaluate(() => (globalThis.seen.all ? globalThis.seen : null)), 120_000);

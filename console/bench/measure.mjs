@@ -52,7 +52,7 @@ export class Counter {
   }
 }
 
-/** The private memory of every renderer of a browser, in megabytes. */
+/** The private memory of the renderers of a browser's tabs and workers, in megabytes; not of its address bar. */
 export async function rendererMemory(browser) {
   const session = await browser.newBrowserCDPSession();
   const { processInfo } = await session.send("SystemInfo.getProcessInfo");
@@ -61,6 +61,7 @@ export async function rendererMemory(browser) {
   for (const { type, id } of processInfo) {
     if (type !== "renderer") continue;
     try {
+      if (readFileSync(`/proc/${id}/cmdline`, "utf8").includes("--top-chrome-webui")) continue;
       for (const [, size] of readFileSync(`/proc/${id}/smaps_rollup`, "utf8").matchAll(/^Private_(?:Clean|Dirty):\s+(\d+) kB/gm)) kilobytes += Number(size);
     } catch {
       // It has just ended.

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { askWho, session } from "./api/session";
+import { rich, t } from "./language";
 import { Layout } from "./layout";
 import { Login } from "./login";
 import { Logo } from "./parts/icons";
@@ -74,9 +75,9 @@ function Current() {
   const { path } = address.value;
   const found = find(path);
   const page = found?.page;
-  const title = found ? found.page.title(found.params) : "Not here";
+  const title = found ? found.page.title(found.params) : t("Not here");
   useEffect(() => {
-    document.title = title === "Fleet" ? "Fairlead" : `${title} · Fairlead`;
+    document.title = title === t("Fleet") ? "Fairlead" : `${title} · Fairlead`;
   }, [title]);
   useEffect(() => {
     if (page) load(page);
@@ -90,14 +91,14 @@ function Current() {
   if (!found || !page) {
     return (
       <div class="page">
-        <Empty title="There is no page at this address">
-          <p>Go to the <a href="/">fleet</a>, or press <kbd>:</kbd> for a kind.</p>
+        <Empty title={t("There is no page at this address")}>
+          <p>{rich("Go to the {link}, or press {kbd} for a kind.", { link: <a href="/">{t("fleet")}</a>, kbd: <kbd>:</kbd> })}</p>
         </Empty>
       </div>
     );
   }
   const Page = loaded.value.get(page);
-  if (!Page) return <div class="progress" role="progressbar" aria-label="Loading the page" />;
+  if (!Page) return <div class="progress" role="progressbar" aria-label={t("Loading the page")} />;
   if (typeof Page === "object") {
     const again = () => {
       const without = new Map(loaded.value);
@@ -107,7 +108,7 @@ function Current() {
     };
     return (
       <div class="page">
-        <ProblemNotice problem={new Error("this page could not be loaded; Fairlead may have been replaced by a newer version: load the page again")} again={again} />
+        <ProblemNotice problem={new Error(t("this page could not be loaded; Fairlead may have been replaced by a newer version: load the page again"))} again={again} />
       </div>
     );
   }

@@ -4,12 +4,14 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { logOut, session } from "./api/session";
 import { activeKeys, isMac, useKeys, type Key } from "./keys";
+import { rich, t } from "./language";
 import { link } from "./live/live";
 import { isMovable, keepMoved, moved, moveKey, pressedFor } from "./moved-keys";
 import { kinds, pageLinks, pins, selection } from "./nav";
 import { ClusterChooser } from "./parts/chooser";
 import { Confirmations, Dialog } from "./parts/dialog";
 import { Logo, Magnifier, Menu, Moon, Person, Sun } from "./parts/icons";
+import { LanguageMenu } from "./parts/language-menu";
 import { openPalette, Palette } from "./parts/palette";
 import { Popover } from "./parts/popover";
 import { now } from "./parts/time";
@@ -27,26 +29,27 @@ export function Layout({ children }: { children: ComponentChildren }) {
     sidebar.value = false;
   }, [address.value]);
   useKeys([
-    { key: "mod+k", does: "search", run: () => openPalette() },
-    { key: ":", does: "go to a kind", run: () => openPalette("kinds") },
-    { key: "?", does: "this help", run: () => { help.value = true; } },
-    { key: "Escape", does: "back", run: () => { sidebar.value = false; }, hidden: true },
+    { key: "mod+k", does: t("search"), run: () => openPalette() },
+    { key: ":", does: t("go to a kind"), run: () => openPalette("kinds") },
+    { key: "?", does: t("this help"), run: () => { help.value = true; } },
+    { key: "Escape", does: t("back"), run: () => { sidebar.value = false; }, hidden: true },
   ]);
   return (
     <>
       <div class="frame">
         <Sidebar />
         <header class="top">
-          <button type="button" class="button quiet icon menu" aria-label="Menu" onClick={() => { sidebar.value = !sidebar.value; }}>
+          <button type="button" class="button quiet icon menu" aria-label={t("Menu")} onClick={() => { sidebar.value = !sidebar.value; }}>
             <Menu />
           </button>
           <ClusterChooser />
           <span class="grow" />
           <button type="button" class="searchbox" onClick={() => openPalette()}>
             <Magnifier size={14} />
-            <span>Search</span>
+            <span>{t("Search")}</span>
             <kbd>{isMac ? "⌘" : "Ctrl"} K</kbd>
           </button>
+          <LanguageMenu />
           <ThemeMenu />
           <UserMenu />
         </header>
@@ -102,7 +105,7 @@ function Sidebar() {
     );
   const [first, ...rest] = pageLinks;
   return (
-    <nav class={`side${sidebar.value ? " open" : ""}`} aria-label="Pages">
+    <nav class={`side${sidebar.value ? " open" : ""}`} aria-label={t("Pages")}>
       <a class="brand" href="/">
         <Logo />
         Fairlead
@@ -112,7 +115,7 @@ function Sidebar() {
         {rest.map(pagesOf)}
         {saved.value.length > 0 && (
           <section>
-            <h2>Favourites</h2>
+            <h2>{t("Favourites")}</h2>
             <ul>
               {saved.value.map(({ href, title, note }) => (
                 <li key={href}>
@@ -124,10 +127,10 @@ function Sidebar() {
             </ul>
           </section>
         )}
-        {kindsOf("Pinned", pins.value)}
+        {kindsOf(t("Pinned"), pins.value)}
         {kinds.map(({ title, kinds: links }) => kindsOf(title, links))}
         <button type="button" class="all" onClick={() => openPalette("kinds")}>
-          All kinds… <kbd>:</kbd>
+          {rich("All kinds… {kbd}", { kbd: <kbd>:</kbd> })}
         </button>
       </div>
     </nav>
@@ -143,15 +146,15 @@ function LinkBanner() {
   return (
     <div class="banner" role="status">
       <span class="dot warn" />
-      Fairlead does not answer. What you see is from before; trying again {seconds ? `in ${seconds} s` : "now"}.
+      {t("Fairlead does not answer. What you see is from before; trying again {what}.", { what: seconds ? t("in {seconds} s", { seconds }) : t("now") })}
     </div>
   );
 }
 
 function ThemeMenu() {
-  const choices: [Choice, string][] = [["system", "As the system"], ["light", "Light"], ["dark", "Dark"]];
+  const choices: [Choice, string][] = [["system", t("As the system")], ["light", t("Light")], ["dark", t("Dark")]];
   return (
-    <Popover class="button quiet icon" name="Theme" label={dark.value ? <Moon /> : <Sun />}>
+    <Popover class="button quiet icon" name={t("Theme")} label={dark.value ? <Moon /> : <Sun />}>
       {(close) =>
         choices.map(([value, text]) => (
           <button key={value} type="button" class="item" aria-pressed={choice.value === value} onClick={() => { choose(value); close(); }}>
@@ -169,24 +172,24 @@ function UserMenu() {
   if (state.state !== "in") return null;
   const { user, roles, via } = state.me;
   return (
-    <Popover class="button quiet icon" name="Account" label={<Person />}>
+    <Popover class="button quiet icon" name={t("Account")} label={<Person />}>
       {(close) => (
         <>
           <div style={{ padding: "4px 9px 2px" }}>
             <strong>{user}</strong>
-            <p class="muted small">{roles.length ? roles.join(", ") : "no roles"}</p>
+            <p class="muted small">{roles.length ? roles.join(", ") : t("no roles")}</p>
           </div>
           <hr />
           <button type="button" class="item" onClick={() => { close(); void import("./kubeconfig").then(({ downloadKubeconfig }) => downloadKubeconfig()); }}>
-            Kubeconfig for kubectl
+            {t("Kubeconfig for kubectl")}
           </button>
           <button type="button" class="item" onClick={() => { close(); help.value = true; }}>
-            <span class="grow">Keyboard</span>
+            <span class="grow">{t("Keyboard")}</span>
             <kbd>?</kbd>
           </button>
           {via.startsWith("session") && (
             <button type="button" class="item" onClick={() => void logOut().then(() => navigate("/")).catch(toastProblem)}>
-              Log out
+              {t("Log out")}
             </button>
           )}
         </>
@@ -207,16 +210,16 @@ function Help() {
     setMoving(null);
   };
   return (
-    <Dialog title="Keyboard" onClose={() => { help.value = false; }}>
+    <Dialog title={t("Keyboard")} onClose={() => { help.value = false; }}>
       <form method="dialog" onSubmit={(event) => { event.preventDefault(); help.value = false; }}>
-        <h1>Keyboard</h1>
+        <h1>{t("Keyboard")}</h1>
         <dl class="pairs">
           {keys.map(({ key, does }) => (
             <>
               <dt key={`${key} key`}>
                 {isMovable(key) ? (
-                  <button type="button" class="linkish" aria-label={`${does}: ${shown(key)}; choose another key`} title="Choose another key" onClick={() => setMoving(key)} onKeyDown={take} onBlur={() => setMoving(null)}>
-                    <kbd>{moving === key ? "press…" : shown(key)}</kbd>
+                  <button type="button" class="linkish" aria-label={t("{does}: {shown}; choose another key", { does, shown: shown(key) })} title={t("Choose another key")} onClick={() => setMoving(key)} onKeyDown={take} onBlur={() => setMoving(null)}>
+                    <kbd>{moving === key ? t("press…") : shown(key)}</kbd>
                   </button>
                 ) : (
                   <kbd>{shown(key)}</kbd>
@@ -226,10 +229,10 @@ function Help() {
             </>
           ))}
         </dl>
-        <p class="muted small">Click a key to choose another for it. This browser remembers your choice.</p>
+        <p class="muted small">{t("Click a key to choose another for it. This browser remembers your choice.")}</p>
         <footer>
-          {Object.keys(moved.value).length > 0 && <button type="button" class="button" onClick={() => keepMoved({})}>As they were</button>}
-          <button type="submit" class="button primary" autofocus>Close</button>
+          {Object.keys(moved.value).length > 0 && <button type="button" class="button" onClick={() => keepMoved({})}>{t("As they were")}</button>}
+          <button type="submit" class="button primary" autofocus>{t("Close")}</button>
         </footer>
       </form>
     </Dialog>

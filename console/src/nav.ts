@@ -1,5 +1,6 @@
 /** What the sidebar offers. A kind that is pinned is kept in this browser. */
 import { signal } from "@preact/signals";
+import { t } from "./language";
 import { address } from "./router";
 import { ALL, joinClusters, splitClusters } from "./places";
 
@@ -17,7 +18,7 @@ export interface PageLink {
 /** Kinds by what they are for; those that a cluster does not serve are found by `:`. */
 export const kinds: { title: string; kinds: KindLink[] }[] = [
   {
-    title: "Workloads",
+    title: t("Workloads"),
     kinds: [
       { kind: "pods", title: "Pods" },
       { kind: "deployments.apps", title: "Deployments" },
@@ -28,7 +29,7 @@ export const kinds: { title: string; kinds: KindLink[] }[] = [
     ],
   },
   {
-    title: "Network",
+    title: t("Network"),
     kinds: [
       { kind: "services", title: "Services" },
       { kind: "ingresses.networking.k8s.io", title: "Ingresses" },
@@ -36,15 +37,15 @@ export const kinds: { title: string; kinds: KindLink[] }[] = [
     ],
   },
   {
-    title: "Configuration",
+    title: t("Configuration"),
     kinds: [
       { kind: "configmaps", title: "ConfigMaps" },
       { kind: "secrets", title: "Secrets" },
-      { kind: "persistentvolumeclaims", title: "Volume claims" },
+      { kind: "persistentvolumeclaims", title: t("Volume claims") },
     ],
   },
   {
-    title: "Cluster",
+    title: t("Cluster"),
     kinds: [
       { kind: "nodes", title: "Nodes" },
       { kind: "namespaces", title: "Namespaces" },
@@ -57,31 +58,31 @@ export const pageLinks: { title: string; pages: PageLink[] }[] = [
   {
     title: "",
     pages: [
-      { path: "/", title: "Fleet" },
-      { path: "/search", title: "Search" },
-      { path: "/map", title: "Map" },
-      { path: "/events", title: "Events" },
+      { path: "/", title: t("Fleet") },
+      { path: "/search", title: t("Search") },
+      { path: "/map", title: t("Map") },
+      { path: "/events", title: t("Events") },
     ],
   },
   {
-    title: "Evidence",
+    title: t("Evidence"),
     pages: [
-      { path: "/traffic", title: "Traffic" },
-      { path: "/mesh", title: "Mesh" },
-      { path: "/policies", title: "Policies" },
-      { path: "/admission", title: "Admission" },
-      { path: "/images", title: "Images" },
-      { path: "/net", title: "Net" },
+      { path: "/traffic", title: t("Traffic") },
+      { path: "/mesh", title: t("Mesh") },
+      { path: "/policies", title: t("Policies") },
+      { path: "/admission", title: t("Admission") },
+      { path: "/images", title: t("Images") },
+      { path: "/net", title: t("Net") },
     ],
   },
   {
     title: "Fairlead",
     pages: [
-      { path: "/now", title: "Now" },
-      { path: "/doctor", title: "Doctor" },
-      { path: "/receivers", title: "Receivers" },
-      { path: "/replay", title: "Replay" },
-      { path: "/access", title: "Access" },
+      { path: "/now", title: t("Now") },
+      { path: "/doctor", title: t("Doctor") },
+      { path: "/receivers", title: t("Receivers") },
+      { path: "/replay", title: t("Replay") },
+      { path: "/access", title: t("Access") },
     ],
   },
 ];

@@ -1,5 +1,6 @@
 /** Every page: its path, its title, and the code that is fetched when it is opened. */
 import type { ComponentType } from "preact";
+import { t } from "./language";
 import { match, type Params } from "./router";
 
 export interface PageProps {
@@ -13,28 +14,27 @@ export interface Page {
   load: () => Promise<{ default: ComponentType<PageProps> }>;
 }
 
-
 /** In the order in which they are tried. */
 export const pages: Page[] = [
-  { pattern: "/", title: () => "Fleet", load: () => import("./pages/fleet/fleet") },
+  { pattern: "/", title: () => t("Fleet"), load: () => import("./pages/fleet/fleet") },
   { pattern: "/c/:cluster", title: ({ cluster }) => cluster ?? "", load: () => import("./pages/cluster/cluster") },
   { pattern: "/c/:clusters/:kind", title: ({ kind }) => kind ?? "", load: () => import("./pages/explore/explore") },
   { pattern: "/c/:cluster/:kind/:namespace/:name", title: ({ name }) => name ?? "", load: () => import("./pages/object/object") },
-  { pattern: "/search", title: () => "Search", load: () => import("./pages/search/search") },
-  { pattern: "/map", title: () => "Map", load: () => import("./pages/map/map") },
-  { pattern: "/events", title: () => "Events", load: () => import("./pages/events/events") },
-  { pattern: "/now", title: () => "Now", load: () => import("./pages/now/now") },
-  { pattern: "/traffic", title: () => "Traffic", load: () => import("./pages/traffic/traffic") },
-  { pattern: "/mesh", title: () => "Mesh", load: () => import("./pages/mesh/mesh") },
-  { pattern: "/admission", title: () => "Admission", load: () => import("./pages/admission/admission") },
-  { pattern: "/images", title: () => "Images", load: () => import("./pages/images/images") },
-  { pattern: "/policies", title: () => "Policies", load: () => import("./pages/policies/policies") },
-  { pattern: "/receivers", title: () => "Receivers", load: () => import("./pages/receivers/receivers") },
-  { pattern: "/net", title: () => "Net", load: () => import("./pages/net/net") },
-  { pattern: "/doctor", title: () => "Doctor", load: () => import("./pages/doctor/doctor") },
-  { pattern: "/create", title: () => "Create", load: () => import("./pages/create/create") },
-  { pattern: "/replay", title: () => "Replay", load: () => import("./pages/replay/replay") },
-  { pattern: "/access", title: () => "Access", load: () => import("./pages/access/access") },
+  { pattern: "/search", title: () => t("Search"), load: () => import("./pages/search/search") },
+  { pattern: "/map", title: () => t("Map"), load: () => import("./pages/map/map") },
+  { pattern: "/events", title: () => t("Events"), load: () => import("./pages/events/events") },
+  { pattern: "/now", title: () => t("Now"), load: () => import("./pages/now/now") },
+  { pattern: "/traffic", title: () => t("Traffic"), load: () => import("./pages/traffic/traffic") },
+  { pattern: "/mesh", title: () => t("Mesh"), load: () => import("./pages/mesh/mesh") },
+  { pattern: "/admission", title: () => t("Admission"), load: () => import("./pages/admission/admission") },
+  { pattern: "/images", title: () => t("Images"), load: () => import("./pages/images/images") },
+  { pattern: "/policies", title: () => t("Policies"), load: () => import("./pages/policies/policies") },
+  { pattern: "/receivers", title: () => t("Receivers"), load: () => import("./pages/receivers/receivers") },
+  { pattern: "/net", title: () => t("Net"), load: () => import("./pages/net/net") },
+  { pattern: "/doctor", title: () => t("Doctor"), load: () => import("./pages/doctor/doctor") },
+  { pattern: "/create", title: () => t("Create"), load: () => import("./pages/create/create") },
+  { pattern: "/replay", title: () => t("Replay"), load: () => import("./pages/replay/replay") },
+  { pattern: "/access", title: () => t("Access"), load: () => import("./pages/access/access") },
 ];
 
 export function find(path: string): { page: Page; params: Params } | null {

@@ -1,6 +1,7 @@
 /** What a pod, or a cluster as a whole, used before now: as the cluster's Prometheus has it, if one is known. */
 import { api, path } from "./api/client";
 import { useFetch } from "./api/fetching";
+import { rich, t } from "./language";
 import { Chart } from "./parts/chart";
 import type { Point } from "./parts/chart-path";
 import { Loaded } from "./parts/problem";
@@ -13,7 +14,7 @@ interface History {
   from: string;
 }
 
-const RANGES: [string, string][] = [["60", "an hour"], ["360", "six hours"], ["1440", "a day"], ["10080", "a week"]];
+const RANGES: [string, string][] = [["60", t("an hour")], ["360", t("six hours")], ["1440", t("a day")], ["10080", t("a week")]];
 
 export default function UsageHistory({ cluster, namespace, pod }: { cluster: string; namespace?: string | null; pod?: string }) {
   const minutes = query.value.get("minutes") ?? "60";
@@ -25,18 +26,18 @@ export default function UsageHistory({ cluster, namespace, pod }: { cluster: str
   );
   // Without a Prometheus there is nothing to show, and nothing wrong.
   if (read.problem?.code === "not-served" && !read.data) {
-    return <p class="muted">What was used before now is known where clusters have a Prometheus: the setting <code>fleet.prometheus</code> says where, as <code>monitoring/prometheus:9090</code>.</p>;
+    return <p class="muted">{rich("What was used before now is known where clusters have a Prometheus: the setting {code} says where, as {code2}.", { code: <code>fleet.prometheus</code>, code2: <code>monitoring/prometheus:9090</code> })}</p>;
   }
   return (
     <div class="stack">
       <div class="row">
         <label class="row small">
-          The last
+          {t("The last")}
           <select class="select" value={minutes} onChange={(event) => setQuery({ minutes: event.currentTarget.value === "60" ? null : event.currentTarget.value })}>
             {RANGES.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
           </select>
         </label>
-        {read.data && <span class="faint small">as {read.data.from} says</span>}
+        {read.data && <span class="faint small">{t("as {from} says", { from: read.data.from })}</span>}
       </div>
       <Loaded of={read}>
         {({ at, cpu, memory: bytes }) => {
@@ -44,7 +45,7 @@ export default function UsageHistory({ cluster, namespace, pod }: { cluster: str
           return (
             <div class="charts">
               <Chart title="CPU" points={cpu} from={from} to={at} say={(value) => cores(value * 1000)} />
-              <Chart title="Memory" points={bytes} from={from} to={at} say={memory} />
+              <Chart title={t("Memory")} points={bytes} from={from} to={at} say={memory} />
             </div>
           );
         }}

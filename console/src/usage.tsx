@@ -3,6 +3,7 @@ import { api, path } from "./api/client";
 import { useFetch } from "./api/fetching";
 import { isAbort } from "./api/problem";
 import type { NodeTaint } from "./api/schema";
+import { decimal } from "./language";
 
 export interface Usage {
   cpuMillis: number;
@@ -37,7 +38,7 @@ export function quantity(text: unknown): number {
 /** `250m`, `1.5`, `23`: cores. */
 export function cores(millis: number): string {
   if (millis === 0) return "0";
-  return millis < 1000 ? `${Math.round(millis)}m` : (millis / 1000).toFixed(millis < 10_000 ? 1 : 0).replace(/\.0$/, "");
+  return millis < 1000 ? `${Math.round(millis)}m` : decimal(millis / 1000, millis < 10_000 ? 1 : 0, 0);
 }
 
 /** `256 MiB`. */
@@ -48,7 +49,7 @@ export function memory(bytes: number): string {
     value /= 1024;
     unit += 1;
   }
-  return `${unit < 3 || value >= 100 ? Math.round(value) : value.toFixed(1).replace(/\.0$/, "")} ${units[unit]}`;
+  return `${unit < 3 || value >= 100 ? Math.round(value) : decimal(value, 1, 0)} ${units[unit]}`;
 }
 
 /** Reads a part of each cluster; a cluster that has it not, or does not answer, is left out. */

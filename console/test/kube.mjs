@@ -28,8 +28,9 @@ export class Kube {
     });
   }
 
+  /** A body that is a text is sent as it is: YAML, with its type. */
   request(method, path, body, type = "application/json") {
-    const text = body === undefined ? undefined : JSON.stringify(body);
+    const text = body === undefined || typeof body === "string" ? body : JSON.stringify(body);
     return new Promise((resolve, reject) => {
       const request = https.request(
         { host: this.server.hostname, port: this.server.port, method, path, agent: this.agent, headers: text ? { "content-type": type, "content-length": Buffer.byteLength(text) } : {} },

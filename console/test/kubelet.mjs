@@ -9,6 +9,8 @@ const MAGIC = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 export class Kubelet {
   /** Lines of the log of each pod, by its name. */
   logs = new Map();
+  /** How often the log of a pod is refused before it is told, by the pod's name. */
+  refusals = new Map();
   /** Bytes that the shell was sent, and the sizes that it was told. */
   typed = 0;
   sizes = [];
@@ -46,6 +48,12 @@ export class Kubelet {
     const [, place, , pod] = url.pathname.split("/");
     if (place !== "containerLogs") {
       response.writeHead(404).end();
+      return;
+    }
+    const refused = this.refusals.get(pod) ?? 0;
+    if (refused > 0) {
+      this.refusals.set(pod, refused - 1);
+      response.writeHead(500).end("the runtime does not answer");
       return;
     }
     const times = url.searchParams.get("timestamps") === "true";

@@ -7,7 +7,6 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
-import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { after, before, describe, test } from "node:test";
 import { gzipSync } from "node:zlib";
@@ -15,10 +14,9 @@ import { axe, axeInBoth, settled } from "./axe.mjs";
 import { Browser, Fairlead, Proxy, until } from "./fairlead.mjs";
 import { Kube } from "./kube.mjs";
 import { Kubelet } from "./kubelet.mjs";
+import { shoot as takePictures } from "./shots.mjs";
 
 const PASSWORD = "a few words will do";
-/** Where pictures of the pages go, to be looked at; none are taken unless it is set. */
-const SHOTS = process.env.SHOTS;
 /** Of the graph: groups, and conversations between them. */
 const [GROUPS, CONVERSATIONS] = [Number(process.env.GROUPS ?? 2000), Number(process.env.CONVERSATIONS ?? 100_000)];
 
@@ -84,23 +82,7 @@ async function session(user) {
   return { context, tab };
 }
 
-/** Takes a picture of a page, light and dark, in a small and a large window. */
-async function shoot(name, path) {
-  if (!SHOTS) return;
-  for (const [width, height] of [[1024, 640], [1360, 820]]) {
-    for (const colorScheme of ["light", "dark"]) {
-      await page.setViewportSize({ width, height });
-      await page.emulateMedia({ colorScheme });
-      await go(path);
-      await page.locator("main .page").waitFor();
-      await page.locator(".graph .wait").waitFor({ state: "detached" }).catch(() => {});
-      await page.waitForTimeout(1200);
-      await page.screenshot({ path: join(SHOTS, `${name}-${width}-${colorScheme}.png`) });
-    }
-  }
-  await page.emulateMedia({ colorScheme: "light" });
-  await page.setViewportSize({ width: 1360, height: 820 });
-}
+const shoot = (name, path) => takePictures(page, name, () => go(path));
 
 /** A release as Helm keeps it: a Secret for each revision. */
 async function release(name, namespace, revisions) {

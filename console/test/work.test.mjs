@@ -15,9 +15,8 @@ import { axe, axeInBoth, settled } from "./axe.mjs";
 import { Browser, Fairlead, until } from "./fairlead.mjs";
 import { Kube } from "./kube.mjs";
 import { Kubelet } from "./kubelet.mjs";
+import { SHOTS, shoot as takePictures } from "./shots.mjs";
 
-/** Where pictures of the pages go, to be looked at; none are taken unless it is set. */
-const SHOTS = process.env.SHOTS;
 const CART = "harbor.example.com/shop/cart:v2";
 
 const kube = new Kube(process.env.KUBE);
@@ -111,22 +110,19 @@ after(async () => {
   }
 });
 
-/** Takes a picture of a page, light and dark, in a small and a large window. */
-async function shoot(name, path) {
-  if (!SHOTS) return;
-  for (const [width, height] of [[800, 600], [1440, 900]]) {
-    for (const colorScheme of ["light", "dark"]) {
-      await page.setViewportSize({ width, height });
-      await page.emulateMedia({ colorScheme });
-      await go(path);
-      await settled(page);
-      await page.waitForTimeout(700);
-      await page.screenshot({ path: join(SHOTS, `${name}-${width}-${colorScheme}.png`) });
-    }
-  }
-  await page.emulateMedia({ colorScheme: "light" });
-  await page.setViewportSize({ width: 1360, height: 820 });
+/** What the console says in German: by the English. */
+const GERMAN = new Map([...readFileSync(new URL("../src/languages/de.ts", import.meta.url), "utf8").matchAll(/^ {2}(".*?[^\\]"): (".*"),$/gm)].map(([, message, text]) => [JSON.parse(message), JSON.parse(text)]));
+
+/** A tab of somebody who reads another language, in a small window. */
+async function reader(locale) {
+  const context = await browser.session(fairlead, { locale, viewport: { width: 800, height: 600 } });
+  const tab = await context.newPage();
+  await tab.goto(fairlead.origin + (await fairlead.ask("POST", "/login-links")).path);
+  await tab.locator(".frame").waitFor();
+  return { context, tab };
 }
+
+const shoot = (name, path) => takePictures(page, name, () => go(path));
 
 describe("what people work with", () => {
   test("an object becomes a favourite, a table a saved search; both are found again", async () => {
@@ -256,7 +252,7 @@ describe("what people work with", () => {
     await page.getByLabel("with a fix").check();
     await page.getByText("CVE-2026-0002").waitFor({ state: "detached" });
     await axeInBoth("an image", page);
-    await page.locator(".tr", { hasText: "CVE-2026-0001" }).getByRole("button", { name: "Except…" }).click();
+    await page.locator(".tr", { hasText: "CVE-2026-0001" }).getByRole("button", { name: "Add exception…" }).click();
     await dialog().getByLabel("Why").fill("the code is not reached");
     await dialog().getByRole("button", { name: "Except", exact: true }).click();
     await page.locator(".tr", { hasText: "CVE-2026-0001" }).getByText("excepted").waitFor();
@@ -401,7 +397,92 @@ describe("what people work with", () => {
     await page.evaluate(() => localStorage.removeItem("fairlead.keys"));
   });
 
+  test("a mesh shows its tunnels, those that do not answer first, and whom it lets in from outside", async () => {
+    for (const kind of ["wireguardnodes", "wireguardpeers"]) {
+      const definition = readFileSync(new URL(`../../api/crds/${kind}.yaml`, import.meta.url), "utf8");
+      await kube.request("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition, "application/yaml");
+    }
+    const [key, now] = ["b8a8LyxAlV0vKMcV8jcW5x7JG3l9Tss5g5WgqcSSOTk=", new Date().toISOString()];
+    await kube.request("POST", "/api/v1/nodes", { metadata: { name: "gate-1", annotations: { "fairlead.dev/wireguard-endpoint": "gate.example.com:51821" } }, spec: { podCIDR: "10.1.0.0/24", podCIDRs: ["10.1.0.0/24"] } });
+    const nodes = "/apis/fairlead.dev/v1alpha1/wireguardnodes";
+    const said = { apiVersion: "fairlead.dev/v1alpha1", kind: "WireguardNode", metadata: { name: "gate-1" }, spec: { node: "gate-1", publicKey: key, port: 51821 } };
+    await until("the definition is served", () => kube.request("POST", nodes, said).then(() => true, () => false));
+    const tunnel = (peer, state, more) => ({ peer, state, receivedBytes: 5_000_000, sentBytes: 7_000, ...more });
+    const tunnels = [tunnel("prod--us--a", "Up", { endpoint: "192.0.2.7:51821", lastHandshake: now, lossPercent: 3, roundTripMicros: 2400, mtu: 1420, carries: true }), tunnel("prod--us--b", "Down", { endpoint: "192.0.2.8:51821" })];
+    await kube.request("PATCH", `${nodes}/gate-1/status`, { status: { implementation: "kernel", mtu: 1420, peers: 2, unreachable: 1, observed: now, tunnels } }, "application/merge-patch+json");
+    const clusters = [{ name: "eu", clusterRef: "eu", allowedNetworks: ["10.1.0.0/16"] }, { name: "us", clusterRef: "us", allowedNetworks: ["10.2.0.0/16"] }];
+    const laptop = { name: "laptop", publicKey: "AAA8LyxAlV0vKMcV8jcW5x7JG3l9Tss5g5WgqcSSOTk=", addresses: ["10.99.0.1"], networks: ["192.168.7.0/24"] };
+    await fairlead.ask("PUT", "/meshes/fairlead/prod", { spec: { dataPlane: "wireguard", externalNetworks: ["10.99.0.0/24"], externalPeers: [laptop], clusters } });
+    await go("/mesh");
+    const mesh = page.getByRole("region", { name: "Mesh prod" });
+    const table = mesh.getByRole("table", { name: "Tunnels of prod" });
+    await table.getByText("prod--us--b").waitFor();
+    const [first, second] = await table.locator(".tr").allInnerTexts();
+    assert.match(first, /eu\/gate-1\s+prod--us--b\s+Down/);
+    for (const seen of ["Up", "in use", "2 ms", "3 %", "5.0 MB", "7.0 kB", "1420", "192.0.2.7:51821"]) assert.ok(second.includes(seen), `${seen} in ${second}`);
+    await mesh.getByRole("img", { name: /eu and us: 1 tunnels answer, 1 do not/ }).waitFor();
+    // Of the cluster that is not there it says why.
+    await mesh.getByText("us", { exact: true }).first().waitFor();
+    await page.getByLabel("Filter tunnels of prod").fill("192.0.2.7");
+    await table.getByText("prod--us--b").waitFor({ state: "detached" });
+    await axeInBoth("mesh", page);
+    await shoot("tunnels", "/mesh");
+    await go("/mesh");
+    await mesh.getByRole("button", { name: "Revoke laptop" }).click();
+    await dialog().getByRole("textbox").fill("laptop");
+    await dialog().getByRole("button", { name: "Revoke" }).click();
+    await mesh.getByRole("table", { name: "Machines outside of prod" }).waitFor({ state: "detached" });
+    const { spec } = await fairlead.ask("GET", "/meshes/fairlead/prod");
+    assert.deepEqual(spec.externalPeers ?? [], []);
+  });
+
+  test("pages are in the reader's language, nothing cut in a small window; another is chosen, and remembered", async () => {
+    const ofCatalogues = () => browser.requests.filter((url) => /\/assets\/(de|ja|zh)-/.test(url));
+    assert.deepEqual(ofCatalogues(), [], "who reads English fetches no catalogue");
+    assert.ok(GERMAN.size > 1000, `${GERMAN.size} messages`);
+    const { context, tab } = await reader("de-CH");
+    assert.equal(ofCatalogues().length, 1);
+    for (const path of ["/", "/c/eu", "/c/eu/pods", "/c/eu/pods/shop/web-0", "/search?q=web", "/map?cluster=eu&ns=shop", "/events", "/traffic", "/mesh", "/policies", "/admission?tab=try", "/images", "/net", "/now", "/doctor", "/receivers", "/replay", "/access", "/create?cluster=eu"]) {
+      await tab.goto(fairlead.origin + path);
+      await settled(tab);
+      const seen = await tab.evaluate(() => {
+        const shown = (selector) => [...document.querySelectorAll(selector)].filter((element) => element.checkVisibility() && element.getBoundingClientRect().width > 0);
+        // The columns of a live table are the API server's.
+        const words = shown("h1, h2, h3, .button, [role=table] .th, .label, legend, dt, [role=tab], nav a, .empty p").map((element) => element.textContent.trim());
+        const more = shown("[placeholder], [aria-label]").flatMap((element) => [element.getAttribute("placeholder"), element.getAttribute("aria-label")]);
+        const cut = shown(".button, h1, h2, .tabs a").filter((element) => element.scrollWidth > element.clientWidth + 1 && getComputedStyle(element).overflowX !== "visible");
+        return { words: [...words, ...more].filter(Boolean), text: document.body.innerText, cut: cut.map((element) => element.textContent), wide: document.documentElement.scrollWidth - innerWidth };
+      });
+      const german = new Set(GERMAN.values());
+      assert.deepEqual(seen.words.filter((word) => GERMAN.has(word) && !german.has(word)), [], `${path}: English`);
+      assert.doesNotMatch(seen.text, /\{[a-z]\w*\}/i, `${path}: a place without its value`);
+      assert.deepEqual([seen.cut, seen.wide], [[], 0], `${path}: cut`);
+    }
+    await tab.goto(fairlead.origin + "/");
+    await tab.getByRole("heading", { name: "Flotte" }).waitFor();
+    assert.equal(await tab.evaluate(() => document.documentElement.lang), "de-CH");
+    await axe("in German", tab);
+    await tab.getByRole("button", { name: "Sprache" }).click();
+    await tab.getByRole("button", { name: "日本語" }).click();
+    await tab.getByRole("heading", { name: "フリート" }).waitFor();
+    await tab.getByRole("button", { name: "言語" }).click();
+    await tab.getByRole("button", { name: "English" }).click();
+    await tab.getByRole("heading", { name: "Fleet" }).waitFor();
+    await tab.reload();
+    await tab.getByRole("heading", { name: "Fleet" }).waitFor();
+    await context.close();
+  });
+
   test("pictures, where they are wanted", async () => {
+    for (const locale of SHOTS ? ["de-DE", "ja-JP", "zh-CN"] : []) {
+      const { context, tab } = await reader(locale);
+      for (const [name, path] of Object.entries({ fleet: "/", cluster: "/c/eu", pods: "/c/eu/pods", pod: "/c/eu/pods/shop/web-0", mesh: "/mesh", access: "/access?tab=roles", policies: "/policies", images: "/images", receivers: "/receivers", now: "/now", doctor: "/doctor" })) {
+        await tab.goto(fairlead.origin + path);
+        await settled(tab);
+        await tab.screenshot({ path: join(SHOTS, `${locale}-${name}.png`) });
+      }
+      await context.close();
+    }
     for (const [name, path] of Object.entries({ images: "/images", image: `/images?image=${CART}`, receivers: "/receivers", policies: "/policies", explain: "/policies?tab=explain&from=192.0.2.7&to=shop/web-0&port=8080", usage: "/c/eu/pods/shop/web-0?tab=usage", pod: "/c/eu/pods/shop/web-0", volumes: "/c/eu/pods/shop/web-0?tab=volumes", workload: "/c/eu/deployments.apps/shop/web?tab=pods", fleet: "/", cluster: "/c/eu", pods: "/c/eu/pods", gone: "/c/eu/pods/shop/no-such-pod", running: "/admission?tab=running", events: "/events", map: "/map?cluster=eu&ns=shop", search: "/search?q=web", mesh: "/mesh", net: "/net", now: "/now", access: "/access", audit: "/access?tab=audit", create: "/create?cluster=eu", responses: "/receivers?tab=responses" })) await shoot(name, path);
   });
 

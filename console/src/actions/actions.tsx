@@ -4,6 +4,7 @@ import { api, path } from "../api/client";
 import { can, useCan, type Ask } from "../api/session";
 import { explain } from "../api/problem";
 import type { Deleted, Restarted, Scaled } from "../api/schema";
+import { t } from "../language";
 import { confirm } from "../parts/dialog";
 import { toast } from "../parts/toast";
 import type { ObjectPlace } from "../places";
@@ -81,7 +82,7 @@ async function each(places: ObjectPlace[], done: string, run: (place: ObjectPlac
   await Promise.all(Array.from({ length: Math.min(AT_ONCE, places.length) }, work));
   const fine = places.length - failures.length;
   if (fine) toast(places.length === 1 ? `${places[0]?.name ?? ""} ${done}.${notes[0] ? ` ${notes[0]}` : ""}` : `${fine} ${done}.`);
-  if (failures.length) toast(`${failures.length} of ${places.length} failed. ${failures.slice(0, 3).join(" ")}`, "bad");
+  if (failures.length) toast(t("{count} of {count2} failed. {failures}", { count: failures.length, count2: places.length, failures: failures.slice(0, 3).join(" ") }), "bad");
 }
 
 export function Places({ places }: { places: ObjectPlace[] }) {
@@ -90,7 +91,7 @@ export function Places({ places }: { places: ObjectPlace[] }) {
       {places.slice(0, 50).map((place) => (
         <li key={where(place)}>{where(place)}</li>
       ))}
-      {places.length > 50 && <li>and {places.length - 50} more</li>}
+      {places.length > 50 && <li>{t("and {what} more", { what: places.length - 50 })}</li>}
     </ul>
   );
 }
@@ -107,15 +108,15 @@ export function typed(places: ObjectPlace[], verb: string): string {
 export function remove(places: ObjectPlace[], kind: string, then?: () => void): void {
   const orphan = signal(false);
   confirm({
-    title: `Delete ${counted(places, kind)}?`,
-    text: <><p>Deleting cannot be undone.</p><Places places={places} /></>,
+    title: t("Delete {counted}?", { counted: counted(places, kind) }),
+    text: <><p>{t("Deleting cannot be undone.")}</p><Places places={places} /></>,
     fields: (
       <label class="row">
         <input type="checkbox" class="check" onChange={(event) => { orphan.value = event.currentTarget.checked; }} />
-        Keep what it owns
+        {t("Keep what it owns")}
       </label>
     ),
-    verb: "Delete",
+    verb: t("Delete"),
     danger: true,
     name: typed(places, "delete"),
     run: async () => {
@@ -123,7 +124,7 @@ export function remove(places: ObjectPlace[], kind: string, then?: () => void): 
         const { finalizers } = await api.delete<Deleted>(route(place), {
           query: { namespace: place.namespace, propagation: orphan.value ? "Orphan" : null },
         });
-        return finalizers?.length ? `It goes when its finalizers are done: ${finalizers.join(", ")}.` : undefined;
+        return finalizers?.length ? t("It goes when its finalizers are done: {finalizers}.", { finalizers: finalizers.join(", ") }) : undefined;
       });
       then?.();
     },
@@ -132,9 +133,9 @@ export function remove(places: ObjectPlace[], kind: string, then?: () => void): 
 
 export function restart(places: ObjectPlace[], kind: string): void {
   confirm({
-    title: `Restart ${counted(places, kind)}?`,
-    text: <><p>New pods replace the old ones, by the strategy of the workload.</p><Places places={places} /></>,
-    verb: "Restart",
+    title: t("Restart {counted}?", { counted: counted(places, kind) }),
+    text: <><p>{t("New pods replace the old ones, by the strategy of the workload.")}</p><Places places={places} /></>,
+    verb: t("Restart"),
     run: () => each(places, "restarting", async (place) => {
       await api.post<Restarted>(route(place, "/restart"), undefined, { query: { namespace: place.namespace } });
     }),
@@ -144,11 +145,11 @@ export function restart(places: ObjectPlace[], kind: string): void {
 export function scale(places: ObjectPlace[], kind: string, present: number | null): void {
   const replicas = signal(present ?? 1);
   confirm({
-    title: `Scale ${counted(places, kind)}`,
+    title: t("Scale {counted}", { counted: counted(places, kind) }),
     text: <Places places={places} />,
     fields: (
       <label class="label">
-        Replicas
+        {t("Replicas")}
         <input
           class="field number"
           type="number"
@@ -161,19 +162,19 @@ export function scale(places: ObjectPlace[], kind: string, present: number | nul
         />
       </label>
     ),
-    verb: "Scale",
-    run: () => each(places, `scaled to ${replicas.value}`, async (place) => {
+    verb: t("Scale"),
+    run: () => each(places, t("scaled to {value}", { value: replicas.value }), async (place) => {
       const { was } = await api.post<Scaled>(route(place, "/scale"), { replicas: replicas.value }, { query: { namespace: place.namespace } });
-      return `It had ${was}.`;
+      return t("It had {was}.", { was });
     }),
   });
 }
 
 export function cordon(places: ObjectPlace[], on: boolean): void {
   confirm({
-    title: `${on ? "Cordon" : "Uncordon"} ${counted(places, "nodes")}?`,
-    text: <><p>{on ? "No new pods come to it; those that run stay." : "Pods may come to it again."}</p><Places places={places} /></>,
-    verb: on ? "Cordon" : "Uncordon",
+    title: on ? t("Cordon {counted}?", { counted: counted(places, "nodes") }) : t("Uncordon {counted}?", { counted: counted(places, "nodes") }),
+    text: <><p>{on ? t("No new pods come to it; those that run stay.") : t("Pods may come to it again.")}</p><Places places={places} /></>,
+    verb: on ? t("Cordon") : t("Uncordon"),
     run: () => each(places, on ? "cordoned" : "uncordoned", async (place) => {
       await api.post(route(place, on ? "/cordon" : "/uncordon"));
     }),
@@ -183,24 +184,24 @@ export function cordon(places: ObjectPlace[], on: boolean): void {
 /** Runs a CronJob now. */
 export function trigger(place: ObjectPlace): void {
   confirm({
-    title: `Run ${place.name} now?`,
-    text: <p>A Job is made of it, as its schedule would.</p>,
-    verb: "Run",
+    title: t("Run {name} now?", { name: place.name }),
+    text: <p>{t("A Job is made of it, as its schedule would.")}</p>,
+    verb: t("Run"),
     run: async () => {
       const { job } = await api.post<{ job: string }>(route(place, "/trigger"), undefined, { query: { namespace: place.namespace } });
-      toast(`The Job ${job} runs.`);
+      toast(t("The Job {job} runs.", { job }));
     },
   });
 }
 
 export function suspend(place: ObjectPlace, on: boolean): void {
   confirm({
-    title: `${on ? "Suspend" : "Resume"} ${place.name}?`,
-    text: <p>{on ? "It makes no Jobs until it is resumed; those that run go on." : "It makes Jobs by its schedule again."}</p>,
-    verb: on ? "Suspend" : "Resume",
+    title: on ? t("Suspend {name}?", { name: place.name }) : t("Resume {name}?", { name: place.name }),
+    text: <p>{on ? t("It makes no Jobs until it is resumed; those that run go on.") : t("It makes Jobs by its schedule again.")}</p>,
+    verb: on ? t("Suspend") : t("Resume"),
     run: async () => {
       await api.post(route(place, on ? "/suspend" : "/resume"), undefined, { query: { namespace: place.namespace } });
-      toast(`${place.name} is ${on ? "suspended" : "resumed"}.`);
+      toast(on ? t("{name} is suspended.", { name: place.name }) : t("{name} is resumed.", { name: place.name }));
     },
   });
 }

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { useState } from "preact/hooks";
 import { api } from "../api/client";
 import type { Edited } from "../api/schema";
+import { t } from "../language";
 import type { KubeObject } from "../pages/object/kube";
 import { Dialog } from "../parts/dialog";
 import { Diff } from "../parts/diff";
@@ -44,7 +45,7 @@ function Editor({ place, object, onClose }: { place: ObjectPlace; object: KubeOb
       const said = await api.upload<Edited>("PUT", route(place), JSON.stringify(withEdits(object, edits)), "application/yaml", { query: { namespace: place.namespace, dryRun } });
       if (dryRun) setTried(said);
       else {
-        toast(`${place.name} is changed.`);
+        toast(t("{name} is changed.", { name: place.name }));
         onClose(true);
       }
     } catch (error) {
@@ -55,12 +56,12 @@ function Editor({ place, object, onClose }: { place: ObjectPlace; object: KubeOb
     }
   };
   return (
-    <Dialog title={`Containers of ${place.name}`} wide onClose={() => onClose(false)}>
+    <Dialog title={t("Containers of {name}", { name: place.name })} wide onClose={() => onClose(false)}>
       <form onSubmit={(event) => void send(event)}>
-        <h1 class="break">Containers of {place.name}</h1>
+        <h1 class="break">{t("Containers of {name}", { name: place.name })}</h1>
         {tried ? (
           <>
-            <p class="muted">{tried.diff ? "The API server would take it. This is what it would change." : "The API server would change nothing."}</p>
+            <p class="muted">{tried.diff ? t("The API server would take it. This is what it would change.") : t("The API server would change nothing.")}</p>
             {(tried.warnings ?? []).map((warning) => <div key={warning} class="notice warn"><p>{warning}</p></div>)}
             {tried.diff && <Diff text={tried.diff} />}
           </>
@@ -69,8 +70,8 @@ function Editor({ place, object, onClose }: { place: ObjectPlace; object: KubeOb
         )}
         {problem !== null && <ProblemNotice problem={problem} />}
         <footer>
-          <button type="button" class="button" onClick={() => (tried ? setTried(null) : onClose(false))}>{tried ? "Back" : "Cancel"}</button>
-          <button type="submit" class="button primary" disabled={busy || (tried !== null && !tried.diff)}>{busy ? "Working…" : tried ? "Apply" : "Review"}</button>
+          <button type="button" class="button" onClick={() => (tried ? setTried(null) : onClose(false))}>{tried ? t("Back") : t("Cancel")}</button>
+          <button type="submit" class="button primary" disabled={busy || (tried !== null && !tried.diff)}>{busy ? t("Working…") : tried ? t("Apply") : t("Review")}</button>
         </footer>
       </form>
     </Dialog>
@@ -82,25 +83,25 @@ function One({ edit, onChange }: { edit: ContainerEdit; onChange: (part: Partial
   return (
     <fieldset class="stack container-edit">
       <legend><strong>{edit.name}</strong> {edit.init && <span class="tag">init</span>}</legend>
-      <label class="label">Image<input class="field mono" required spellcheck={false} value={edit.image} onInput={(event) => onChange({ image: event.currentTarget.value })} /></label>
+      <label class="label">{t("Image")}<input class="field mono" required spellcheck={false} value={edit.image} onInput={(event) => onChange({ image: event.currentTarget.value })} /></label>
       <div class="row wrap">
         {RESOURCES.map((path) => (
           <label key={path} class="label">
             {path.replace(".", " ")}
-            <input class="field number" placeholder="none" pattern="[0-9.]+([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?" title="250m, 1.5, 256Mi" spellcheck={false} value={edit.resources[path] ?? ""} onInput={(event) => onChange({ resources: { ...edit.resources, [path]: event.currentTarget.value } })} />
+            <input class="field number" placeholder={t("none")} pattern="[0-9.]+([numkMGTPE]|[KMGTPE]i|[eE][0-9]+)?" title="250m, 1.5, 256Mi" spellcheck={false} value={edit.resources[path] ?? ""} onInput={(event) => onChange({ resources: { ...edit.resources, [path]: event.currentTarget.value } })} />
           </label>
         ))}
       </div>
       <div class="stack">
-        <span class="muted">Environment</span>
+        <span class="muted">{t("Environment")}</span>
         {edit.env.map((one, at) => (
           <div key={at} class="row">
-            <input class="field mono" aria-label="Variable" placeholder="NAME" spellcheck={false} readOnly={one.from !== undefined} value={one.name} onInput={(event) => setEnv(at, { name: event.currentTarget.value })} />
-            {one.from !== undefined ? <span class="grow muted clip">from {one.from}</span> : <input class="field mono grow" aria-label={`Value of ${one.name || "the variable"}`} spellcheck={false} value={one.value} onInput={(event) => setEnv(at, { value: event.currentTarget.value })} />}
-            <button type="button" class="button quiet" aria-label={`Remove ${one.name || "the variable"}`} onClick={() => onChange({ env: edit.env.filter((_, index) => index !== at) })}>✕</button>
+            <input class="field mono" aria-label={t("Variable")} placeholder="NAME" spellcheck={false} readOnly={one.from !== undefined} value={one.name} onInput={(event) => setEnv(at, { name: event.currentTarget.value })} />
+            {one.from !== undefined ? <span class="grow muted clip">{t("from {from}", { from: one.from })}</span> : <input class="field mono grow" aria-label={t("Value of {name}", { name: one.name || t("the variable") })} spellcheck={false} value={one.value} onInput={(event) => setEnv(at, { value: event.currentTarget.value })} />}
+            <button type="button" class="button quiet" aria-label={t("Remove {name}", { name: one.name || t("the variable") })} onClick={() => onChange({ env: edit.env.filter((_, index) => index !== at) })}>✕</button>
           </div>
         ))}
-        <div class="row"><button type="button" class="button" onClick={() => onChange({ env: [...edit.env, { name: "", value: "" }] })}>Add a variable</button></div>
+        <div class="row"><button type="button" class="button" onClick={() => onChange({ env: [...edit.env, { name: "", value: "" }] })}>{t("Add a variable")}</button></div>
       </div>
     </fieldset>
   );

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import { api } from "../api/client";
 import { ApiProblem, explain } from "../api/problem";
 import type { Drained, ProblemBody } from "../api/schema";
+import { t } from "../language";
 import { confirm, Dialog } from "../parts/dialog";
 import { wordTone } from "../parts/tone";
 import type { ObjectPlace } from "../places";
@@ -46,13 +47,13 @@ async function drainOne(place: ObjectPlace, options: object, progress: Progress)
           draining.value = draining.value && { ...draining.value };
         } else if (event === "done") end({ drained: data as Drained });
         else if (event === "problem") end({ failed: explain(new ApiProblem(data as ProblemBody)).sentence });
-        else if (event === "end") end({ failed: String((data as { reason?: string }).reason ?? "it was ended") });
+        else if (event === "end") end({ failed: String((data as { reason?: string }).reason ?? t("it was ended")) });
       },
       { headers: { "request-timeout": "5m" }, signal: progress.stop.signal },
     );
-    if (!progress.ends.has(nodeKey(place))) end({ failed: "The connection was lost; the node may be cordoned, and pods may still go." });
+    if (!progress.ends.has(nodeKey(place))) end({ failed: t("The connection was lost; the node may be cordoned, and pods may still go.") });
   } catch (error) {
-    end({ failed: progress.stop.signal.aborted ? "Stopped. The node stays cordoned; pods that were evicted go." : explain(error).sentence });
+    end({ failed: progress.stop.signal.aborted ? t("Stopped. The node stays cordoned; pods that were evicted go.") : explain(error).sentence });
   }
 }
 
@@ -65,16 +66,16 @@ export function drain(places: ObjectPlace[]): void {
     </label>
   );
   confirm({
-    title: `Drain ${counted(places, "nodes")}?`,
-    text: <><p>The node is cordoned, and its pods are evicted one by one, as disruption budgets allow.</p><Places places={places} /></>,
+    title: t("Drain {counted}?", { counted: counted(places, "nodes") }),
+    text: <><p>{t("The node is cordoned, and its pods are evicted one by one, as disruption budgets allow.")}</p><Places places={places} /></>,
     fields: (
       <div class="stack">
-        {box("ignoreDaemonSets", "Leave pods of DaemonSets where they are")}
-        {box("deleteEmptyDirData", "Evict pods although their emptyDir is lost")}
-        {box("force", "Evict pods that nobody will start again")}
+        {box("ignoreDaemonSets", t("Leave pods of DaemonSets where they are"))}
+        {box("deleteEmptyDirData", t("Evict pods although their emptyDir is lost"))}
+        {box("force", t("Evict pods that nobody will start again"))}
       </div>
     ),
-    verb: "Drain",
+    verb: t("Drain"),
     danger: true,
     name: typed(places, "drain"),
     run: () => {
@@ -99,18 +100,18 @@ export function DrainProgress() {
   const { places, pods, ends, stop } = progress;
   const over = places.every((place) => ends.has(nodeKey(place))) || stop.signal.aborted;
   return (
-    <Dialog title="Draining" wide onClose={() => { if (over) draining.value = null; }}>
+    <Dialog title={t("Draining")} wide onClose={() => { if (over) draining.value = null; }}>
       <form onSubmit={(event) => { event.preventDefault(); draining.value = null; }}>
-        <h1>{over ? "Drained" : "Draining"} {counted(places, "nodes")}</h1>
+        <h1>{over ? t("Drained") : t("Draining")} {counted(places, "nodes")}</h1>
         {places.map((place) => {
           const own = [...(pods.get(nodeKey(place))?.values() ?? [])].sort((a, b) => ORDER.indexOf(a.outcome) - ORDER.indexOf(b.outcome));
           const end = ends.get(nodeKey(place));
           const count = (outcome: string) => own.filter((one) => one.outcome === outcome).length;
           return (
-            <section key={nodeKey(place)} class="stack" aria-label={`Drain of ${place.name}`}>
+            <section key={nodeKey(place)} class="stack" aria-label={t("Drain of {name}", { name: place.name })}>
               <p role="status" class={end?.failed || (end?.drained && !end.drained.drained) ? "bad-text" : end ? "ok-text" : ""}>
-                <strong>{place.name}</strong>: {end?.failed ?? (end?.drained ? (end.drained.drained ? `drained, ${end.drained.gone} pods went` : `${end.drained.gone} pods went, ${end.drained.left.length} are left`) : own.length ? `${count("gone")} of ${own.length - count("skipped")} pods are gone` : "waits")}
-                {end?.drained?.skipped ? `, ${end.drained.skipped} stay` : ""}
+                <strong>{place.name}</strong>: {end?.failed ?? (end?.drained ? (end.drained.drained ? t("drained, {gone} pods went", { gone: end.drained.gone }) : t("{gone} pods went, {count} are left", { gone: end.drained.gone, count: end.drained.left.length })) : own.length ? t("{count} of {what} pods are gone", { count: count("gone"), what: own.length - count("skipped") }) : t("waits"))}
+                {end?.drained?.skipped ? t(", {skipped} stay", { skipped: end.drained.skipped }) : ""}
               </p>
               <ul class="lines small drain-pods">
                 {own.slice(0, 200).map((pod) => (
@@ -128,8 +129,8 @@ export function DrainProgress() {
           );
         })}
         <footer>
-          {!over && <button type="button" class="button" onClick={() => stop.abort()}>Stop</button>}
-          <button type="submit" class="button primary" disabled={!over}>Close</button>
+          {!over && <button type="button" class="button" onClick={() => stop.abort()}>{t("Stop")}</button>}
+          <button type="submit" class="button primary" disabled={!over}>{t("Close")}</button>
         </footer>
       </form>
     </Dialog>

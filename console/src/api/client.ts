@@ -4,6 +4,7 @@
  * A refusal is thrown as an `ApiProblem`. A read that is told to come back soon comes back by itself;
  * a change never does. The CSRF token lives in this module's memory and nowhere else.
  */
+import { t } from "../language";
 import { readEvents, type ServerEvent } from "./events";
 import { ApiProblem, isAbort, offline, readProblem } from "./problem";
 
@@ -109,12 +110,13 @@ async function json<T>(response: Response): Promise<T> {
   try {
     return JSON.parse(text) as T;
   } catch {
+    const title = "unreadable";
     throw new ApiProblem({
       type: "about:blank",
-      title: "unreadable",
+      title,
       status: response.status,
       code: "proxy",
-      detail: "the answer is not JSON; is something in between that answers in Fairlead's place?",
+      detail: t("the answer is not JSON; is something in between that answers in Fairlead's place?"),
     });
   }
 }
@@ -135,6 +137,9 @@ export const api = {
   /** A change that tells how it goes: the events of its answer, as they come. */
   follow: async (route: string, body: unknown, take: (event: ServerEvent) => void, options: Options = {}): Promise<void> =>
     readEvents(await send("POST", route, { ...options, headers: { "content-type": "application/json", accept: "text/event-stream", ...options.headers } }, JSON.stringify(body)), take),
+  /** A question that is answered piece by piece: the events of its answer, as they come. */
+  hear: async (route: string, take: (event: ServerEvent) => void, options: Options = {}): Promise<void> =>
+    readEvents(await send("GET", route, { ...options, headers: { accept: "text/event-stream", ...options.headers } }), take),
   /** A body that is not JSON: YAML to apply, a dump for the doctor. */
   upload: async <T>(method: "POST" | "PUT", route: string, body: BodyInit, type: string, options: Options = {}): Promise<T> =>
     json<T>(await send(method, route, { ...options, headers: { "content-type": type, ...options.headers } }, body)),

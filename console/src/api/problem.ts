@@ -1,4 +1,5 @@
 /** Refusals of the API as sentences, with what to do about them. */
+import { t } from "../language";
 import type { ProblemBody } from "./schema";
 
 /** A request that was refused, or that did not reach the server. */
@@ -42,7 +43,7 @@ function problem(code: string, detail: string, status = 0): ApiProblem {
 
 /** The server could not be reached at all. */
 export function offline(): ApiProblem {
-  return problem("offline", "Fairlead does not answer");
+  return problem("offline", t("Fairlead does not answer"));
 }
 
 /** Anything that was thrown, as a problem. An abort is not one: callers check for it first. */
@@ -66,38 +67,38 @@ export async function readProblem(response: Response): Promise<ApiProblem> {
     // Not JSON: a proxy's answer.
   }
   const said = text.replace(/<[^>]*>/g, " ").replace(/\s+/g, " ").trim().slice(0, 200);
-  return problem("proxy", said || `the answer was ${response.status} ${response.statusText}`, response.status);
+  return problem("proxy", said || t("the answer was {status} {statusText}", { status: response.status, statusText: response.statusText }), response.status);
 }
 
 const TODO: Record<string, string> = {
-  offline: "Check that the process runs and that this machine reaches it; the page tries again by itself.",
-  unauthenticated: "Log in again.",
-  forbidden: "Ask an administrator for a role that allows it.",
-  csrf: "Load the page again.",
-  "no-such-cluster": "Look at the Fleet page for the clusters that you may see.",
-  "no-such-kind": "If the kind was just added, forget the known kinds of this cluster on the Fleet page.",
-  "not-found": "It may have been deleted, or your roles do not let you see it.",
-  "not-served": "This process was started without it.",
-  conflict: "Load the newest version, and make the change again.",
-  exists: "Choose another name.",
-  "too-large": "Narrow the question down: a namespace, a label, fewer clusters.",
-  unreachable: "Test the cluster step by step on the Fleet page.",
-  "not-ready": "Test the cluster step by step on the Fleet page.",
-  audit: "Look at the free space and the rights of the data directory: what cannot be recorded is not done.",
-  "too-late": "Try again, or ask for less.",
-  internal: "This is our fault. The request id finds it in the server's log.",
+  offline: t("Check that the process runs and that this machine reaches it; the page tries again by itself."),
+  unauthenticated: t("Log in again."),
+  forbidden: t("Ask an administrator for a role that allows it."),
+  csrf: t("Load the page again."),
+  "no-such-cluster": t("Look at the Fleet page for the clusters that you may see."),
+  "no-such-kind": t("If the kind was just added, forget the known kinds of this cluster on the Fleet page."),
+  "not-found": t("It may have been deleted, or your roles do not let you see it."),
+  "not-served": t("This process was started without it."),
+  conflict: t("Load the newest version, and make the change again."),
+  exists: t("Choose another name."),
+  "too-large": t("Narrow the question down: a namespace, a label, fewer clusters."),
+  unreachable: t("Test the cluster step by step on the Fleet page."),
+  "not-ready": t("Test the cluster step by step on the Fleet page."),
+  audit: t("Look at the free space and the rights of the data directory: what cannot be recorded is not done."),
+  "too-late": t("Try again, or ask for less."),
+  internal: t("This is our fault. The request id finds it in the server's log."),
 };
 
 function seconds(ms: number): string {
-  return ms < 1500 ? "a second" : `${Math.ceil(ms / 1000)} seconds`;
+  return ms < 1500 ? t("a second") : t("{ceil} seconds", { ceil: Math.ceil(ms / 1000) });
 }
 
 export function explain(thrown: unknown): Explanation {
   const { code, message, body, retryAfterMs } = asProblem(thrown);
   // The name of a cluster before a colon is a name, and stays as it is written.
   const named = /^[a-z0-9][\w.-]*: /.test(message);
-  const sentence = !message ? "Something went wrong" : named ? message : message.charAt(0).toUpperCase() + message.slice(1);
-  const todo = retryAfterMs !== null ? `Try again in ${seconds(retryAfterMs)}.` : TODO[code];
+  const sentence = !message ? t("Something went wrong") : named ? message : message.charAt(0).toUpperCase() + message.slice(1);
+  const todo = retryAfterMs !== null ? t("Try again in {seconds}.", { seconds: seconds(retryAfterMs) }) : TODO[code];
   const again = !["forbidden", "invalid", "no-such-cluster", "not-served", "csrf", "exists"].includes(code);
   return {
     sentence: /[.!?]$/.test(sentence) ? sentence : `${sentence}.`,

@@ -1,6 +1,7 @@
 /** Who looks at the page, and what they may do. */
 import { signal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
+import { t } from "../language";
 import { api, setCsrf, whenLoggedOut } from "./client";
 import { ApiProblem, asProblem } from "./problem";
 import type { Me } from "./schema";
@@ -16,7 +17,7 @@ export const session = signal<Session>({ state: "asking" });
 whenLoggedOut(() => {
   if (session.value.state !== "in") return;
   setCsrf(null);
-  session.value = { state: "out", why: "Your session has ended." };
+  session.value = { state: "out", why: t("Your session has ended.") };
 });
 
 /** Asks who one is. */
@@ -40,7 +41,7 @@ export async function logIn(user: string, password: string): Promise<void> {
 export async function logOut(): Promise<void> {
   await api.post("/logout");
   setCsrf(null);
-  session.value = { state: "out", why: "You are logged out." };
+  session.value = { state: "out", why: t("You are logged out.") };
 }
 
 export interface Ask {

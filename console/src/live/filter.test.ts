@@ -40,7 +40,7 @@ describe("a filter", () => {
   });
   test("takes regular expressions, and says which cannot be read", () => {
     expect(kept("/^web-[0-9]$/", rows)).toEqual(["web-1", "web-2"]);
-    expect(compileFilter("/(/", columns).problem).toContain("regular expression");
+    expect(compileFilter("/(/", columns).problem).toBe("/(/");
   });
   test("keeps quoted words together, and a word with an unknown column is a word", () => {
     expect(kept('"web-1"', rows)).toEqual(["web-1"]);

@@ -33,7 +33,7 @@ function pattern(source: string): Test | string {
     const expression = new RegExp(source, "i");
     return (row) => texts(row).some((text) => expression.test(text));
   } catch {
-    return `/${source}/ is not a regular expression`;
+    return `/${source}/`;
   }
 }
 

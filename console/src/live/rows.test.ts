@@ -100,6 +100,41 @@ describe("rows", () => {
     expect(incremental.some((name) => name.startsWith("skip"))).toBe(false);
   });
 
+  test("many changes at once leave it too, and rows that keep their place are exchanged where they are", () => {
+    for (const sort of [["-Restarts"], ["Name"]]) {
+      const rows = new Fixture({ sort, filter: "-skip" }).say({ type: "columns", columns });
+      let seed = 11;
+      const random = (below: number) => (seed = (seed * 1103515245 + 12345) % 2147483648) % below;
+      const some = (count: number) => Array.from({ length: count }, () => {
+        const index = random(900);
+        return row(`${index % 7 ? "pod" : "skip"}-${index}`, String(random(20)));
+      });
+      for (let round = 0; round < 40; round++) {
+        rows.say({ type: "changes", applied: some(60), deleted: some(20).map(({ uid }) => uid) });
+        const incremental = rows.view.update().rows;
+        rows.view.rebuild();
+        expect(incremental).toEqual(rows.view.update().rows);
+      }
+    }
+  });
+
+  test("what is out of sight is no news, what is in sight is", () => {
+    const rows = new Fixture({ sort: ["Name"], start: 0, end: 10 }).say({ type: "columns", columns });
+    rows.say({ type: "rows", rows: Array.from({ length: 100 }, (_, index) => row(`p-${index}`)) }).say({ type: "synced", count: 100 });
+    expect(rows.view.news()?.rows).toHaveLength(10);
+    expect(rows.view.news()).toBeNull();
+    rows.say({ type: "changes", applied: [row("p-50", "9")] });
+    expect(rows.view.news()).toBeNull();
+    rows.say({ type: "changes", applied: [row("p-5", "9")] });
+    expect(rows.view.news()?.rows[5]?.cells[1]).toBe("9");
+    rows.say({ type: "changes", deleted: ["p-99"] });
+    expect(rows.view.news()?.total).toBe(99);
+    rows.say({ type: "state", state: "stale", why: "away" });
+    expect(rows.view.news()?.states["eu"]?.state).toBe("stale");
+    rows.view.change({ ...want, sort: ["Name"], start: 20, end: 30 });
+    expect(rows.view.news()?.rows[0]?.name).toBe("p-20");
+  });
+
   test("only the part that is wanted is told", () => {
     const rows = new Fixture({ start: 10, end: 20 });
     rows.say({ type: "rows", rows: Array.from({ length: 100 }, (_, index) => row(`p-${index}`)) });

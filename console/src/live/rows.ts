@@ -22,8 +22,8 @@ interface ClusterRows {
 }
 
 export interface Delta {
-  removed: Row[];
-  added: Row[];
+  /** Each row that changed once: as it was, if it was there, and as it is, if it is still there. */
+  changed: { before: Row | undefined; after: Row | undefined }[];
   /** Everything may be different: columns, or a whole list. */
   all: boolean;
 }
@@ -70,15 +70,9 @@ export class RowSet {
     const cluster = message.cluster ?? "";
     const touched = new Map<string, Row | undefined>();
     const all = this.#take(message, cluster, touched);
-    const delta: Delta = { removed: [], added: [], all };
     // A row that was touched twice in one message counts once: as it was before, and as it is now.
     const rows = this.#clusters.get(cluster)?.rows;
-    for (const [uid, before] of touched) {
-      const after = rows?.get(uid);
-      if (before) delta.removed.push(before);
-      if (after) delta.added.push(after);
-    }
-    return delta;
+    return { changed: [...touched].map(([uid, before]) => ({ before, after: rows?.get(uid) })), all };
   }
 
   #take(message: ServerMessage, cluster: string, delta: Map<string, Row | undefined>): boolean {
@@ -179,7 +173,9 @@ export class OrderedView {
   want: View;
   filterProblem: string | undefined;
   readonly #set: RowSet;
+  /** In their order. Changed in place: a copy for each of ten messages a second is what would fill the memory. */
   #rows: Row[] = [];
+  #told: RowsUpdate | null = null;
   #compare: Compare = () => 0;
   #keep: (row: Row) => boolean = () => true;
 
@@ -211,24 +207,36 @@ export class OrderedView {
     this.#rows = [...this.#set.all()].filter(this.#keep).sort(this.#compare);
   }
 
-  take({ removed, added, all }: Delta): void {
+  take({ changed, all }: Delta): void {
     if (all) {
       this.rebuild();
       return;
     }
+    const [removed, added]: [Row[], Row[]] = [[], []];
+    for (const { before, after } of changed) {
+      if (before && after && this.#replace(before, after)) continue;
+      if (before && this.#keep(before)) removed.push(before);
+      if (after && this.#keep(after)) added.push(after);
+    }
     if (removed.length + added.length > MANY) {
-      const gone = new Set(removed);
-      const stay = gone.size ? this.#rows.filter((row) => !gone.has(row)) : this.#rows;
-      this.#rows = merged(stay, added.filter(this.#keep).sort(this.#compare), this.#compare);
+      remove(this.#rows, new Set(removed));
+      insert(this.#rows, added.sort(this.#compare), this.#compare);
       return;
     }
     for (const row of removed) {
       const at = place(this.#rows, row, this.#compare);
       if (this.#rows[at] === row) this.#rows.splice(at, 1);
     }
-    for (const row of added) {
-      if (this.#keep(row)) this.#rows.splice(place(this.#rows, row, this.#compare), 0, row);
-    }
+    for (const row of added) this.#rows.splice(place(this.#rows, row, this.#compare), 0, row);
+  }
+
+  /** Puts a row where it was before its change, if that is still its place. */
+  #replace(before: Row, after: Row): boolean {
+    if (!this.#keep(after) || this.#compare(before, after) !== 0) return false;
+    const at = place(this.#rows, before, this.#compare);
+    if (this.#rows[at] !== before) return false;
+    this.#rows[at] = after;
+    return true;
   }
 
   get rows(): readonly Row[] {
@@ -245,6 +253,14 @@ export class OrderedView {
       counts.set(value, (counts.get(value) ?? 0) + 1);
     }
     return [...counts].sort((a, b) => b[1] - a[1] || (a[0] < b[0] ? -1 : 1)).slice(0, 200);
+  }
+
+  /** What the page is to be told; nothing if it was told the same before. Most changes are of rows out of sight. */
+  news(): RowsUpdate | null {
+    const [old, update] = [this.#told, this.update()];
+    if (old && isSame(old, update)) return null;
+    this.#told = update;
+    return update;
   }
 
   update(): RowsUpdate {
@@ -265,14 +281,35 @@ export class OrderedView {
   }
 }
 
-/** Two parts that are in order, as one: a page of a long list costs a pass, not another sort of all. */
-function merged(a: Row[], b: Row[], compare: Compare): Row[] {
-  if (!b.length) return a;
-  if (!a.length) return b;
-  const all: Row[] = [];
-  let [i, j] = [0, 0];
-  while (i < a.length && j < b.length) all.push(compare(a[i] as Row, b[j] as Row) <= 0 ? (a[i++] as Row) : (b[j++] as Row));
-  while (i < a.length) all.push(a[i++] as Row);
-  while (j < b.length) all.push(b[j++] as Row);
-  return all;
+/** Whether two updates tell the same. Rows and states that changed are other objects. */
+function isSame(a: RowsUpdate, b: RowsUpdate): boolean {
+  const plain = ["columns", "total", "matched", "start", "synced", "states", "problem", "filterProblem"] as const;
+  if (plain.some((part) => a[part] !== b[part]) || a.rows.length !== b.rows.length) return false;
+  const clusters = Object.keys(b.counts);
+  if (clusters.length !== Object.keys(a.counts).length || clusters.some((name) => a.counts[name] !== b.counts[name])) return false;
+  return a.rows.every((row, index) => row === b.rows[index]);
+}
+
+/** Takes rows out, in one pass. */
+function remove(rows: Row[], gone: Set<Row>): void {
+  if (!gone.size) return;
+  let kept = 0;
+  for (const row of rows) if (!gone.has(row)) rows[kept++] = row;
+  rows.length = kept;
+}
+
+/** Puts rows that are in order among others that are, from the end: one pass, and no further than needed. */
+function insert(rows: Row[], added: Row[], compare: Compare): void {
+  let [from, next] = [rows.length - 1, added.length - 1];
+  for (const row of added) rows.push(row);
+  for (let to = rows.length - 1; next >= 0; to--) {
+    const [stays, comes] = [rows[from], added[next] as Row];
+    if (from >= 0 && compare(stays as Row, comes) > 0) {
+      rows[to] = stays as Row;
+      from--;
+    } else {
+      rows[to] = comes;
+      next--;
+    }
+  }
 }

@@ -25,6 +25,10 @@ export interface Listener {
   loggedOut: () => void;
 }
 
+function decompressed(gzip: ArrayBuffer): Promise<string> {
+  return new Response(new Blob([gzip]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
 export class Socket {
   state: Link = { state: "connecting", since: Date.now() };
   readonly #listener: Listener;
@@ -75,9 +79,10 @@ export class Socket {
 
   #connect(): void {
     if (!this.#open.size) return;
-    const to = new URL(`${BASE}/socket`, location.href);
+    const to = new URL(`${BASE}/socket${"DecompressionStream" in globalThis ? "?compress=gzip" : ""}`, location.href);
     to.protocol = to.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(to);
+    socket.binaryType = "arraybuffer";
     this.#socket = socket;
     socket.onopen = () => {
       this.#wait = FIRST_WAIT;
@@ -89,8 +94,22 @@ export class Socket {
         this.#send(id, open);
       }
     };
-    socket.onmessage = ({ data }) => {
-      const message = JSON.parse(data as string) as ServerMessage;
+    // Frames are taken in the order in which they came, though some are decompressed first.
+    let before: Promise<void> | null = null;
+    socket.onmessage = ({ data }: MessageEvent<string | ArrayBuffer>) => {
+      if (typeof data === "string" && !before) return take(data);
+      const taken: Promise<void> = Promise.all([typeof data === "string" ? data : decompressed(data), before]).then(
+        ([text]) => {
+          if (before === taken) before = null;
+          if (this.#socket === socket) take(text);
+        },
+        // It is told again on the next one.
+        () => socket.close(),
+      );
+      before = taken;
+    };
+    const take = (text: string) => {
+      const message = JSON.parse(text) as ServerMessage;
       const open = this.#open.get(message.id);
       if (!open) return;
       if ("resume" in message && message.resume) {

@@ -100,8 +100,8 @@ class Viewer {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     this.#last = performance.now();
-    if (!this.ordered) return;
-    const update = this.ordered.update();
+    const update = this.ordered?.news();
+    if (!update) return;
     this.#told = update.matched;
     this.tell({ type: "rows", view: this.view, update });
   }

@@ -1,5 +1,6 @@
 /** A line over time, in SVG of our own: forty lines are less than a library. */
 import { useState } from "preact/hooks";
+import { locale, t } from "../language";
 import { linePath, niceTop, type Point } from "./chart-path";
 
 const [WIDTH, HEIGHT] = [600, 120];
@@ -12,18 +13,18 @@ export function Chart({ title, points, from, to, say }: { title: string; points:
   const wanted = at === null ? null : from + at * (to - from);
   const near = wanted === null ? undefined : points.reduce<Point | undefined>((best, one) => (!best || Math.abs(one[0] - wanted) < Math.abs(best[0] - wanted) ? one : best), undefined);
   const last = points.at(-1);
-  const time = (seconds: number) => new Date(seconds * 1000).toLocaleString(undefined, to - from > 86_400 ? { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit" });
+  const time = (seconds: number) => new Date(seconds * 1000).toLocaleString(locale, to - from > 86_400 ? { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit" } : { hour: "2-digit", minute: "2-digit" });
   return (
     <figure class="chart">
       <figcaption>
         <strong class="grow">{title}</strong>
-        <span class="number muted">{near ? `${say(near[1])} at ${time(near[0])}` : last ? say(last[1]) : "nothing was measured"}</span>
+        <span class="number muted">{near ? t("{say} at {time}", { say: say(near[1]), time: time(near[0]) }) : last ? say(last[1]) : t("nothing was measured")}</span>
       </figcaption>
       <svg
         viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
         preserveAspectRatio="none"
         role="img"
-        aria-label={`${title}: ${last ? `${say(last[1])} now, at most ${say(Math.max(...points.map(([, value]) => value)))}` : "nothing was measured"}`}
+        aria-label={`${title}: ${last ? t("{say} now, at most {say2}", { say: say(last[1]), say2: say(Math.max(...points.map(([, value]) => value))) }) : t("nothing was measured")}`}
         onMouseMove={(event) => {
           const box = event.currentTarget.getBoundingClientRect();
           setAt((event.clientX - box.left) / box.width);
@@ -34,7 +35,7 @@ export function Chart({ title, points, from, to, say }: { title: string; points:
         <path class="line" d={line} />
         {near && <line class="at" x1={((near[0] - from) / (to - from)) * WIDTH} x2={((near[0] - from) / (to - from)) * WIDTH} y1={0} y2={HEIGHT} />}
       </svg>
-      <p class="axis faint small number"><span>{time(from)}</span><span>top {say(top)}</span><span>{time(to)}</span></p>
+      <p class="axis faint small number"><span>{time(from)}</span><span>{t("0 to {say}", { say: say(top) })}</span><span>{time(to)}</span></p>
     </figure>
   );
 }

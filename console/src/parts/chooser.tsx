@@ -1,6 +1,7 @@
 /** Chooses clusters for the page at hand. A dead cluster is a line with its reason, and can be chosen. */
 import { useState } from "preact/hooks";
 import { clusters, clusterTone, fleet } from "../fleet";
+import { t } from "../language";
 import { selection, withClusters } from "../nav";
 import { ALL } from "../places";
 import { navigate } from "../router";
@@ -14,11 +15,11 @@ export function ClusterChooser() {
   const bad = clusters.value.filter(({ name, state }) => names.includes(name) && clusterTone(state) === "bad").length;
   const label = all
     ? fleet.value
-      ? `All clusters (${clusters.value.length})`
-      : "All clusters"
+      ? t("All clusters ({count})", { count: clusters.value.length })
+      : t("All clusters")
     : chosen.length === 1
       ? (chosen[0] as string)
-      : `${chosen.length} clusters`;
+      : t("{count} clusters", { count: chosen.length });
   const single = chosen.length === 1 && !all ? clusters.value.find(({ name }) => name === chosen[0]) : undefined;
   return (
     <Popover
@@ -54,8 +55,8 @@ function Choices({ close, chosen }: { close: () => void; chosen: string[] }) {
     <div class="stack" style={{ width: "340px" }}>
       <input
         class="field"
-        placeholder="Find a cluster"
-        aria-label="Find a cluster"
+        placeholder={t("Find a cluster")}
+        aria-label={t("Find a cluster")}
         value={text}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {
@@ -71,7 +72,7 @@ function Choices({ close, chosen }: { close: () => void; chosen: string[] }) {
             close();
           }}
         >
-          <span class="grow">All clusters</span>
+          <span class="grow">{t("All clusters")}</span>
           {all && <Check />}
         </button>
         <hr />
@@ -81,7 +82,7 @@ function Choices({ close, chosen }: { close: () => void; chosen: string[] }) {
               type="checkbox"
               class="check"
               style={{ marginLeft: "9px" }}
-              aria-label={`Add ${name}`}
+              aria-label={t("Add {name}", { name })}
               checked={!all && chosen.includes(name)}
               onChange={() => toggle(name)}
             />
@@ -92,7 +93,7 @@ function Choices({ close, chosen }: { close: () => void; chosen: string[] }) {
             </button>
           </div>
         ))}
-        {!shown.length && <p class="muted small" style={{ padding: "6px 9px" }}>No cluster has this name.</p>}
+        {!shown.length && <p class="muted small" style={{ padding: "6px 9px" }}>{t("No cluster has this name.")}</p>}
       </div>
     </div>
   );

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { rich, t } from "../language";
 import { ProblemNotice } from "./problem";
 
 export function Dialog(props: { title: string; wide?: boolean; onClose: () => void; children: ComponentChildren; class?: string; labelled?: boolean }) {
@@ -99,7 +100,7 @@ function Confirm({ of }: { of: Confirmation }) {
         {of.name !== undefined && (
           <label class="label" for={id}>
             <span>
-              Type <code class="break">{of.name}</code> to confirm
+              {rich("Type {name} to confirm", { name: <code class="break">{of.name}</code> })}
             </span>
             <input
               id={id}
@@ -115,10 +116,10 @@ function Confirm({ of }: { of: Confirmation }) {
         {problem !== null && <ProblemNotice problem={problem} />}
         <footer>
           <button type="button" class="button" onClick={close}>
-            Cancel
+            {t("Cancel")}
           </button>
           <button type="submit" class={`button primary${of.danger ? " danger" : ""}`} disabled={!ready}>
-            {busy ? "Working…" : of.verb}
+            {busy ? t("Working…") : of.verb}
           </button>
         </footer>
       </form>

@@ -1,5 +1,6 @@
 /** A graph on a canvas: thousands of nodes are drawn at once, and only when something changes. */
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { t } from "../language";
 import { dark } from "../theme";
 import type { LayoutInput } from "./graph-layout";
 import "./graph.css";
@@ -44,7 +45,12 @@ interface View {
   scale: number;
 }
 
+/** Of a node, in pixels; as long as there are not more of them than a crowd. */
+const RADIUS = 4.5;
+const CROWD = 300;
 const TAU = Math.PI * 2;
+/** Of a line of 11 pixels, with room. */
+const NAME_HEIGHT = 12;
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -138,11 +144,11 @@ export function GraphCanvas({ graph, places, lit, label, onChoose }: Props) {
         }}
         onPointerLeave={() => setUnder(null)}
       />
-      {!places && <div class="wait"><Loading lines={3} label="The graph is laid out" /></div>}
+      {!places && <div class="wait"><Loading lines={3} label={t("The graph is laid out")} /></div>}
       <div class="tools">
-        <button type="button" class="button icon" aria-label="Closer" onClick={() => zoom(1.3, size.width / 2, size.height / 2)}>+</button>
-        <button type="button" class="button icon" aria-label="Farther" onClick={() => zoom(1 / 1.3, size.width / 2, size.height / 2)}>−</button>
-        <button type="button" class="button" onClick={() => places && setView(fit(places, size.width, size.height))}>All</button>
+        <button type="button" class="button icon" aria-label={t("Closer")} onClick={() => zoom(1.3, size.width / 2, size.height / 2)}>+</button>
+        <button type="button" class="button icon" aria-label={t("Farther")} onClick={() => zoom(1 / 1.3, size.width / 2, size.height / 2)}>−</button>
+        <button type="button" class="button" onClick={() => places && setView(fit(places, size.width, size.height))}>{t("All")}</button>
       </div>
       {name && <p class="under">{name.name} <span class="muted">{name.note}</span></p>}
     </div>
@@ -158,6 +164,8 @@ function draw(context: CanvasRenderingContext2D, graph: Graph, places: Float32Ar
   const y = (node: number) => (places[node * 2 + 1] as number) * view.scale + view.y;
   const seen = (node: number) => x(node) > -40 && x(node) < size.width + 40 && y(node) > -40 && y(node) < size.height + 40;
   const focus = under === null ? lit : new Set([under]);
+  // Thousands of nodes are points from afar, and grow as one comes closer: none hides another.
+  const crowd = Math.min(1, Math.max(Math.sqrt(CROWD / Math.max(1, graph.nodes.length)), view.scale));
   const isOn = (edge: GraphEdge) => !focus.size || focus.has(edge.from) || focus.has(edge.to);
   const near = new Set(focus);
   graph.edges.forEach((edge) => {
@@ -186,18 +194,39 @@ function draw(context: CanvasRenderingContext2D, graph: Graph, places: Float32Ar
     const on = !focus.size || near.has(index);
     context.globalAlpha = on ? 1 : 0.25;
     context.fillStyle = focus.has(index) ? accent : tones[node.tone];
-    const radius = 4.5 * (node.size ?? 1);
+    const radius = RADIUS * crowd * (node.size ?? 1);
     context.beginPath();
     context.arc(x(index), y(index), focus.has(index) ? radius + 1.5 : radius, 0, TAU);
     context.fill();
-    if (!labels && !(focus.size && on)) return;
+  });
+  // Names below their nodes, or above them where another is in the way. One that has no room at all is left out
+  // until somebody comes closer or points at it; those with the most lines have theirs first.
+  const lines = new Array<number>(graph.nodes.length).fill(0);
+  for (const { from, to } of graph.edges) {
+    lines[from] = (lines[from] as number) + 1;
+    lines[to] = (lines[to] as number) + 1;
+  }
+  const named = graph.nodes.map((_, index) => index).filter((index) => seen(index) && (labels || (focus.size > 0 && near.has(index))));
+  named.sort((one, other) => Number(focus.has(other)) - Number(focus.has(one)) || Number(near.has(other)) - Number(near.has(one)) || (lines[other] as number) - (lines[one] as number));
+  const taken: { left: number; right: number; line: number }[] = [];
+  const isFree = (left: number, right: number, line: number) => !taken.some((other) => left < other.right && right > other.left && Math.abs(line - other.line) < NAME_HEIGHT);
+  for (const index of named) {
+    const node = graph.nodes[index] as GraphNode;
     const name = node.name.length > 34 ? `${node.name.slice(0, 33)}…` : node.name;
+    const radius = RADIUS * crowd * (node.size ?? 1);
+    const half = context.measureText(name).width / 2 + 2;
+    const [left, right] = [x(index) - half, x(index) + half];
+    const at = [y(index) + radius + 12.5, y(index) - radius - 5].find((line) => isFree(left, right, line));
+    if (at === undefined && !focus.has(index)) continue;
+    const line = at ?? y(index) + radius + 12.5;
+    taken.push({ left, right, line });
+    context.globalAlpha = !focus.size || near.has(index) ? 1 : 0.25;
     context.lineWidth = 3;
     context.strokeStyle = ground;
-    context.strokeText(name, x(index), y(index) + radius + 12.5);
+    context.strokeText(name, x(index), line);
     context.fillStyle = text;
-    context.fillText(name, x(index), y(index) + radius + 12.5);
-  });
+    context.fillText(name, x(index), line);
+  }
   context.globalAlpha = 1;
 }
 

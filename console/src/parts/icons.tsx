@@ -35,6 +35,7 @@ export const Star = icon(<path d="m8 2 1.800 3.800 4.200.5-3.100 2.900.8 4.100L8
 export const Filter = icon(<path d="M2.5 3.5h11L9.5 8.5v4l-3-1.5v-2.500z" />);
 export const Dots = icon(<><circle cx="8" cy="3" r=".6" /><circle cx="8" cy="8" r=".6" /><circle cx="8" cy="13" r=".6" /></>);
 export const Person = icon(<><circle cx="8" cy="5.5" r="2.5" /><path d="M3 13.5c.6-2.6 2.500-4 5-4s4.400 1.400 5 4" /></>);
+export const Globe = icon(<><circle cx="8" cy="8" r="5.75" /><path d="M2.25 8h11.5M8 2.25c3.300 3.500 3.300 8 0 11.500M8 2.250c-3.300 3.500-3.300 8 0 11.500" /></>);
 export const Check = icon(<path d="m3.500 8.500 3 3 6-7" />);
 export const External = icon(<path d="M6 3.500H3.500v9h9V10M9 3h4v4M13 3 7.500 8.500" />);
 

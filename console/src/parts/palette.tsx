@@ -1,14 +1,14 @@
 /** ⌘K: goes to a page, a kind, a cluster or an object by its name. `:` lists kinds alone. */
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { api } from "../api/client";
-import { isAbort } from "../api/problem";
-import type { Found, Kind } from "../api/schema";
+import type { Kind } from "../api/schema";
 import { clusters, clusterTone, findKind, kindPath, kindsOf, resolve } from "../fleet";
+import { rich, t } from "../language";
 import { kinds as navKinds, pageLinks, selection } from "../nav";
 import { explore, object } from "../places";
 import { navigate } from "../router";
 import { saved } from "../saved";
+import { kindOf, useKinds, useSearch, type Search } from "../searching";
 import { Dialog } from "./dialog";
 import { score } from "./score";
 
@@ -34,7 +34,7 @@ interface Choice {
 }
 
 /** The kinds of the first chosen cluster that answers, also if it is known to answer only later. */
-function useKinds(): Kind[] {
+function useFirstKinds(): Kind[] {
   const [kinds, setKinds] = useState<Kind[]>([]);
   const answers = (name: string) => clusters.value.some((one) => one.name === name && ["ready", "degraded"].includes(one.state));
   const first = resolve(selection()).find(answers);
@@ -48,11 +48,22 @@ function useKinds(): Kind[] {
   return kinds;
 }
 
+/** How the search stands, in a few words. */
+function note({ data, loading, problem }: Search): string {
+  if (problem) return t("the search failed");
+  const silent = data?.clusters.filter(({ ok }) => !ok).length ?? 0;
+  return [
+    loading ? t("searching…") : "",
+    silent ? t("{silent} of {count} clusters did not answer", { silent, count: data?.asked ?? 0 }) : "",
+    data?.incomplete.length ? t("not everything could be read") : "",
+  ].filter(Boolean).join(", ");
+}
+
 function Open({ mode }: { mode: Mode }) {
   const [text, setText] = useState(mode === "kinds" ? ":" : "");
-  const [at, setAt] = useState(0);
-  const [found, setFound] = useState<{ text: string; hits: Choice[]; note: string } | null>(null);
-  const served = useKinds();
+  /** The choice at hand, by its name: more come while one looks. */
+  const [at, setAt] = useState<string | null>(null);
+  const listed = useFirstKinds();
   const list = useRef<HTMLUListElement>(null);
   const close = () => {
     open.value = null;
@@ -61,54 +72,21 @@ function Open({ mode }: { mode: Mode }) {
   const onlyKinds = text.startsWith(":");
   const wanted = (onlyKinds ? text.slice(1) : text).trim();
 
-  useEffect(() => {
-    setAt(0);
-    if (onlyKinds || wanted.length < 2) {
-      setFound(null);
-      return;
-    }
-    const abort = new AbortController();
-    const timer = setTimeout(() => {
-      api
-        .get<Found>("/search", { query: { q: wanted, limit: 30, clusters: resolve(selection()).length > 40 ? null : resolve(selection()), timeout: "3s" }, signal: abort.signal })
-        .then(async ({ hits, clusters: asked }) => {
-          const silent = asked.filter(({ ok }) => !ok).length;
-          const choices = await Promise.all(
-            hits.map(async (hit) => {
-              const kinds = await kindsOf(hit.cluster).catch((): Kind[] => []);
-              const group = hit.apiVersion.includes("/") ? (hit.apiVersion.split("/")[0] as string) : "";
-              const kind = kinds.find((one) => one.kind === hit.kind && one.group === group);
-              return {
-                id: `${hit.cluster}/${hit.kind}/${hit.namespace ?? ""}/${hit.name}`,
-                kind: hit.kind,
-                text: hit.name,
-                note: [hit.cluster, hit.namespace].filter(Boolean).join(" / "),
-                href: object({ cluster: hit.cluster, kind: kind ? kindPath(kind) : hit.kind.toLowerCase(), namespace: hit.namespace, name: hit.name }),
-              };
-            }),
-          );
-          setFound({ text: wanted, hits: choices, note: silent ? `${silent} of ${asked.length} clusters did not answer` : "" });
-        })
-        .catch((error: unknown) => {
-          if (!isAbort(error)) setFound({ text: wanted, hits: [], note: "the search failed" });
-        });
-    }, 180);
-    return () => {
-      clearTimeout(timer);
-      abort.abort();
-    };
-  }, [text]);
+  useEffect(() => setAt(null), [text]);
+  const all = resolve(selection());
+  const found = useSearch(onlyKinds || wanted.length < 2 ? null : wanted, all.length > 40 ? null : all, 30, 180);
+  const served = useKinds(found.data?.hits ?? []);
 
   const chosen = selection();
   const local: Choice[] = [
-    ...(onlyKinds ? [] : saved.value.map(({ title, href, note }) => ({ id: `saved ${href}`, kind: "Favourite", text: title, note, href }))),
-    ...(onlyKinds ? [] : pageLinks.flatMap(({ pages }) => pages.map(({ path, title }) => ({ id: path, kind: "Page", text: title, href: path })))),
-    ...kindChoices(served, chosen),
+    ...(onlyKinds ? [] : saved.value.map(({ title, href, note }) => ({ id: `saved ${href}`, kind: t("Favourite"), text: title, note, href }))),
+    ...(onlyKinds ? [] : pageLinks.flatMap(({ pages }) => pages.map(({ path, title }) => ({ id: path, kind: t("Page"), text: title, href: path })))),
+    ...kindChoices(listed, chosen),
     ...(onlyKinds
       ? []
       : clusters.value.map(({ name, state }) => ({
           id: `cluster ${name}`,
-          kind: "Cluster",
+          kind: t("Cluster"),
           text: name,
           note: state,
           tone: clusterTone(state),
@@ -121,9 +99,16 @@ function Open({ mode }: { mode: Mode }) {
     .sort((a, b) => b.rank - a.rank)
     .slice(0, onlyKinds ? 80 : wanted ? 12 : 30)
     .map(({ choice }) => choice);
-  const hits = found?.text === wanted ? found.hits : [];
-  const search: Choice[] = onlyKinds || !wanted ? [] : [{ id: "search", kind: "Search", text: `Everything that has “${wanted}”`, href: `/search?q=${encodeURIComponent(wanted)}` }];
+  const hits = (found.data?.hits ?? []).map((hit): Choice => ({
+    id: `${hit.cluster}/${hit.kind}/${hit.namespace ?? ""}/${hit.name}`,
+    kind: hit.kind,
+    text: hit.name,
+    note: [hit.cluster, hit.namespace].filter(Boolean).join(" / "),
+    href: object({ cluster: hit.cluster, kind: kindOf(hit, served), namespace: hit.namespace, name: hit.name }),
+  }));
+  const search: Choice[] = onlyKinds || !wanted ? [] : [{ id: "search", kind: t("Search"), text: t("Everything that has “{wanted}”", { wanted }), href: `/search?q=${encodeURIComponent(wanted)}` }];
   const choices = [...ranked, ...hits, ...search];
+  const place = Math.max(0, choices.findIndex(({ id }) => id === at));
 
   const go = (choice: Choice | undefined) => {
     if (!choice) return;
@@ -134,39 +119,39 @@ function Open({ mode }: { mode: Mode }) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (step) {
       event.preventDefault();
-      const next = (at + step + choices.length) % Math.max(1, choices.length);
-      setAt(next);
+      const next = (place + step + choices.length) % Math.max(1, choices.length);
+      setAt(choices[next]?.id ?? null);
       list.current?.children[next]?.scrollIntoView({ block: "nearest" });
     } else if (event.key === "Enter") {
       event.preventDefault();
-      go(choices[at]);
+      go(choices[place]);
     }
   };
   return (
-    <Dialog title={onlyKinds ? "Go to a kind" : "Search"} class="palette" onClose={close}>
+    <Dialog title={onlyKinds ? t("Go to a kind") : t("Search")} class="palette" onClose={close}>
       <input
         autofocus
         role="combobox"
         aria-expanded="true"
         aria-controls="palette-list"
-        aria-activedescendant={choices[at] ? `palette-${at}` : undefined}
-        aria-label="Search for pages, kinds, clusters and objects"
-        placeholder="A page, a kind, a cluster, an object…"
+        aria-activedescendant={choices[place] ? `palette-${place}` : undefined}
+        aria-label={t("Search for pages, kinds, clusters and objects")}
+        placeholder={t("A page, a kind, a cluster, an object…")}
         spellcheck={false}
         autocomplete="off"
         value={text}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={keys}
       />
-      <ul id="palette-list" role="listbox" aria-label="Results" ref={list}>
+      <ul id="palette-list" role="listbox" aria-label={t("Results")} ref={list}>
         {choices.map((choice, index) => (
           <li
             key={choice.id}
             id={`palette-${index}`}
             role="option"
-            aria-selected={index === at}
+            aria-selected={index === place}
             onClick={() => go(choice)}
-            onMouseMove={() => setAt(index)}
+            onMouseMove={() => setAt(choice.id)}
           >
             <span class="kind clip">{choice.kind}</span>
             {choice.tone !== undefined && <span class={`dot ${choice.tone}`} />}
@@ -174,14 +159,14 @@ function Open({ mode }: { mode: Mode }) {
             {choice.note && <span class="faint small clip">{choice.note}</span>}
           </li>
         ))}
-        {!choices.length && <li class="muted" style={{ padding: "10px" }} role="option" aria-selected="false" aria-disabled="true">Nothing is called that.</li>}
+        {!choices.length && !found.loading && <li class="muted" style={{ padding: "10px" }} role="option" aria-selected="false" aria-disabled="true">{t("Nothing is called that.")}</li>}
       </ul>
       <footer>
-        <span><kbd>↑</kbd> <kbd>↓</kbd> choose</span>
-        <span><kbd>Enter</kbd> go</span>
-        <span><kbd>:</kbd> kinds</span>
+        <span>{rich("{kbd} {kbd2} choose", { kbd: <kbd>↑</kbd>, kbd2: <kbd>↓</kbd> })}</span>
+        <span>{rich("{kbd} go", { kbd: <kbd>Enter</kbd> })}</span>
+        <span>{rich("{kbd} kinds", { kbd: <kbd>:</kbd> })}</span>
         <span class="grow" />
-        <span>{found?.note}</span>
+        <span role="status">{note(found)}</span>
       </footer>
     </Dialog>
   );
@@ -189,12 +174,12 @@ function Open({ mode }: { mode: Mode }) {
 
 function kindChoices(served: Kind[], chosen: string[]): Choice[] {
   if (!served.length) {
-    return navKinds.flatMap(({ kinds }) => kinds.map(({ kind, title }) => ({ id: kind, kind: "Kind", text: title, href: explore(chosen, kind) })));
+    return navKinds.flatMap(({ kinds }) => kinds.map(({ kind, title }) => ({ id: kind, kind: t("Kind"), text: title, href: explore(chosen, kind) })));
   }
   const listed = served.filter(({ verbs }) => verbs.includes("list"));
   return listed.map((kind) => ({
     id: kindPath(kind) + kind.shortNames.map((name) => ` ${name}`).join(""),
-    kind: "Kind",
+    kind: t("Kind"),
     text: kind.kind,
     note: kindPath(kind),
     href: explore(chosen, kindPath(findKind(listed, kindPath(kind)) ?? kind)),

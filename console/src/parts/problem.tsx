@@ -4,6 +4,7 @@ import type { Fetched } from "../api/fetching";
 import { explain } from "../api/problem";
 import { ApiProblem } from "../api/problem";
 import type { ProblemBody } from "../api/schema";
+import { t } from "../language";
 
 export function ProblemNotice({ problem, again }: { problem: unknown; again?: (() => void) | undefined }) {
   const { sentence, todo, requestId, again: helps } = explain(problem);
@@ -12,11 +13,11 @@ export function ProblemNotice({ problem, again }: { problem: unknown; again?: ((
       <div class="grow break">
         <p>{sentence}</p>
         {todo && <p class="muted">{todo}</p>}
-        {requestId && <p class="faint small">Request {requestId}</p>}
+        {requestId && <p class="faint small">{t("Request {requestId}", { requestId })}</p>}
       </div>
       {again && helps && (
         <button type="button" class="button" onClick={again}>
-          Try again
+          {t("Try again")}
         </button>
       )}
     </div>
@@ -37,7 +38,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 }
 
 /** Lines where text will be; shown only where an answer is due in a moment. */
-export function Loading({ lines = 4, label = "Loading" }: { lines?: number; label?: string }) {
+export function Loading({ lines = 4, label = t("Loading") }: { lines?: number; label?: string }) {
   return (
     <div class="stack" role="status" aria-label={label}>
       {Array.from({ length: lines }, (_, index) => (

@@ -1,5 +1,6 @@
 /** Keeps the page at hand: an object as a favourite, a table with its filter as a saved search. */
 import { signal } from "@preact/signals";
+import { t } from "../language";
 import { address } from "../router";
 import { forget, isSaved, save } from "../saved";
 import { confirm } from "./dialog";
@@ -23,7 +24,7 @@ function Button({ on, label, onClick }: { on: boolean; label: string; onClick: (
 /** A favourite, under its own name. */
 export function Favourite({ href, title, note }: { href: string; title: string; note?: string }) {
   const on = isSaved(href);
-  return <Button on={on} label="Favourite" onClick={() => (on ? forget(href) : save({ href, title, ...(note ? { note } : {}) }))} />;
+  return <Button on={on} label={t("Favourite")} onClick={() => (on ? forget(href) : save({ href, title, ...(note ? { note } : {}) }))} />;
 }
 
 /** The table as it is: clusters, namespaces, filter, order. Asked for a name. */
@@ -33,20 +34,20 @@ export function SaveSearch({ title, note }: { title: string; note?: string }) {
   const ask = () => {
     const name = signal(title);
     confirm({
-      title: "Save this search",
-      text: "It is kept in this browser, in the sidebar and under ⌘K. A copied address does the same for others.",
+      title: t("Save this search"),
+      text: t("It is kept in this browser, in the sidebar and under ⌘K. A copied address does the same for others."),
       fields: (
         <label class="label">
-          Name
+          {t("Name")}
           <input class="field" required maxLength={80} autofocus defaultValue={title} onInput={(event) => { name.value = event.currentTarget.value; }} />
         </label>
       ),
-      verb: "Save",
+      verb: t("Save"),
       run: () => {
         save({ href, title: name.value.trim() || title, ...(note ? { note } : {}) });
-        toast("Saved.");
+        toast(t("Saved."));
       },
     });
   };
-  return <Button on={on} label={on ? "Forget this search" : "Save this search"} onClick={() => (on ? forget(href) : ask())} />;
+  return <Button on={on} label={on ? t("Forget this search") : t("Save this search")} onClick={() => (on ? forget(href) : ask())} />;
 }

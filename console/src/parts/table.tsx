@@ -3,6 +3,7 @@
  * `ShortTable` is for lists of some dozens.
  */
 import type { ComponentChildren } from "preact";
+import { t } from "../language";
 import { memo } from "./memo";
 import { assignSlots } from "./slots";
 import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -55,10 +56,12 @@ function Head<T>({ columns, sort, onSort }: HeadProps<T>) {
         return (
           <div key={id} class={`th${end ? " end" : ""}`} role="columnheader" {...(way ? { "aria-sort": way } : {})}>
             {sorts && onSort ? (
-              <button type="button" class={`clip${way ? " on" : ""}`} onClick={turn}>
+              <button type="button" class={`clip${way ? " on" : ""}`} {...(typeof title === "string" ? { title } : {})} onClick={turn}>
                 {title}
                 {way === "ascending" ? <Up size={12} /> : way === "descending" ? <Down size={12} /> : null}
               </button>
+            ) : typeof title === "string" ? (
+              <span class="clip" title={title}>{title}</span>
             ) : (
               title
             )}
@@ -175,15 +178,15 @@ export function VirtualTable<T>(props: VirtualTableProps<T>) {
     if (row) run(row);
   };
   useKeys([
-    { key: "j", does: "next row", run: () => go(at + 1) },
-    { key: "k", does: "previous row", run: () => go(at - 1) },
-    { key: "ArrowDown", does: "next row", run: () => go(at + 1), hidden: true },
-    { key: "ArrowUp", does: "previous row", run: () => go(at - 1), hidden: true },
-    { key: "PageDown", does: "a page down", run: () => go(at + page()), hidden: true },
-    { key: "PageUp", does: "a page up", run: () => go(at - page()), hidden: true },
-    { key: "g", does: "first row", run: () => go(0) },
-    { key: "G", does: "last row", run: () => go(count - 1) },
-    ...(onOpen ? [{ key: "Enter", does: "open", run: withRow((row) => onOpen(row)) }] : []),
+    { key: "j", does: t("next row"), run: () => go(at + 1) },
+    { key: "k", does: t("previous row"), run: () => go(at - 1) },
+    { key: "ArrowDown", does: t("next row"), run: () => go(at + 1), hidden: true },
+    { key: "ArrowUp", does: t("previous row"), run: () => go(at - 1), hidden: true },
+    { key: "PageDown", does: t("a page down"), run: () => go(at + page()), hidden: true },
+    { key: "PageUp", does: t("a page up"), run: () => go(at - page()), hidden: true },
+    { key: "g", does: t("first row"), run: () => go(0) },
+    { key: "G", does: t("last row"), run: () => go(count - 1) },
+    ...(onOpen ? [{ key: "Enter", does: t("open"), run: withRow((row) => onOpen(row)) }] : []),
     ...(props.keys ?? []).map(({ run, ...key }) => ({ ...key, run: withRow(run) })),
   ]);
 

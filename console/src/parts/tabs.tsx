@@ -1,4 +1,5 @@
 /** Parts of a page, one of them shown; which one is in the address. */
+import { locale } from "../language";
 import { address, href, query } from "../router";
 
 export interface Tab {
@@ -20,7 +21,7 @@ export function Tabs({ label, tabs }: { label: string; tabs: Tab[] }) {
       {tabs.map(({ id, title, count }, index) => (
         <a key={id} href={href(address.value.path, index ? { tab: id } : undefined)} {...(id === shown ? { "aria-current": "page" } : {})}>
           {title}
-          {count !== undefined && <span class="faint number">{count.toLocaleString("en")}</span>}
+          {count !== undefined && <span class="faint number">{count.toLocaleString(locale)}</span>}
         </a>
       ))}
     </nav>

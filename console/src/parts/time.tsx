@@ -1,5 +1,6 @@
 /** Times as people read them: ages that go on by themselves. */
 import { signal } from "@preact/signals";
+import { decimal, locale, t } from "../language";
 
 /** The time by the second, for ages; stands still while the tab is hidden. */
 export const now = signal(Date.now());
@@ -39,9 +40,8 @@ export function Age({ time, ago = false }: { time: string | null | undefined; ag
   if (!time) return null;
   const text = age(time, now.value);
   return (
-    <time dateTime={time} title={new Date(time).toLocaleString()} class="number">
-      {text}
-      {ago && text ? " ago" : ""}
+    <time dateTime={time} title={new Date(time).toLocaleString(locale)} class="number">
+      {ago && text ? t("{age} ago", { age: text }) : text}
     </time>
   );
 }
@@ -50,5 +50,5 @@ export function Age({ time, ago = false }: { time: string | null | undefined; ag
 export function latency(ms: number | null | undefined): string {
   if (ms === null || ms === undefined) return "";
   if (ms < 1) return "<1 ms";
-  return ms < 1000 ? `${Math.round(ms)} ms` : `${(ms / 1000).toFixed(1)} s`;
+  return ms < 1000 ? `${Math.round(ms)} ms` : `${decimal(ms / 1000)} s`;
 }

@@ -1,6 +1,7 @@
 /** Short words about what was done, or could not be. */
 import { signal } from "@preact/signals";
 import { explain } from "../api/problem";
+import { t } from "../language";
 import { Cross } from "./icons";
 
 interface Toast {
@@ -38,7 +39,7 @@ export function Toasts() {
             <p>{text}</p>
             {todo && <p class="muted">{todo}</p>}
           </div>
-          <button type="button" class="button quiet icon" aria-label="Dismiss" onClick={() => drop(id)}>
+          <button type="button" class="button quiet icon" aria-label={t("Dismiss")} onClick={() => drop(id)}>
             <Cross />
           </button>
         </div>

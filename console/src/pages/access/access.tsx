@@ -1,4 +1,5 @@
 /** Who may do what: users, roles with what they add up to, tokens, and what was done. */
+import { t } from "../../language";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { AuditTab } from "./audit";
 import { RolesTab } from "./roles";
@@ -7,10 +8,10 @@ import { UsersTab } from "./users";
 import "./access.css";
 
 const TABS: Tab[] = [
-  { id: "users", title: "Users" },
-  { id: "roles", title: "Roles" },
-  { id: "tokens", title: "Tokens" },
-  { id: "audit", title: "Audit" },
+  { id: "users", title: t("Users") },
+  { id: "roles", title: t("Roles") },
+  { id: "tokens", title: t("Tokens") },
+  { id: "audit", title: t("Audit") },
 ];
 
 export default function Access() {
@@ -18,9 +19,9 @@ export default function Access() {
   return (
     <div class="page">
       <header>
-        <h1>Access</h1>
+        <h1>{t("Access")}</h1>
       </header>
-      <Tabs label="Parts of access" tabs={TABS} />
+      <Tabs label={t("Parts of access")} tabs={TABS} />
       {tab === "users" && <UsersTab />}
       {tab === "roles" && <RolesTab />}
       {tab === "tokens" && <TokensTab />}

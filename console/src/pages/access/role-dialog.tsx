@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import type { Role, Rule } from "../../api/schema";
+import { rich, t } from "../../language";
 import { Dialog } from "../../parts/dialog";
 import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
@@ -34,7 +35,7 @@ export function RoleDialog({ role, onClose }: { role: Role | null; onClose: (cha
       const rules = { allow: allow.map(ruleOf), deny: deny.map(ruleOf) };
       if (role) await api.put(path`/roles/${role.name}`, rules);
       else await api.post("/roles", { name, ...rules });
-      toast(`The role ${name} is ${role ? "changed" : "made"}.`);
+      toast(role ? t("The role {name} is changed.", { name }) : t("The role {name} is made.", { name }));
       onClose(true);
     } catch (error) {
       setProblem(error);
@@ -48,26 +49,26 @@ export function RoleDialog({ role, onClose }: { role: Role | null; onClose: (cha
           {PARTS.map(([part, example]) => (
             <label key={part} class="label">{part}<input class="field" required placeholder={example} spellcheck={false} value={one[part]} onInput={(event) => set(all.map((old, index) => (index === at ? { ...old, [part]: event.currentTarget.value } : old)))} /></label>
           ))}
-          <button type="button" class="button quiet" aria-label="Remove the rule" onClick={() => set(all.filter((_, index) => index !== at))}>✕</button>
+          <button type="button" class="button quiet" aria-label={t("Remove the rule")} onClick={() => set(all.filter((_, index) => index !== at))}>✕</button>
           {one.verbs.trim() && one.resources.trim() && <p class="muted small">{sentence(ruleOf(one))}</p>}
         </div>
       ))}
       <div class="row"><button type="button" class="button" onClick={() => set([...all, EMPTY])}>{add}</button></div>
     </fieldset>
   );
-  const title = role ? `Role ${role.name}` : "Make a role";
+  const title = role ? t("Role {name}", { name: role.name }) : t("Make a role");
   return (
     <Dialog title={title} wide onClose={() => onClose(false)}>
       <form onSubmit={(event) => void save(event)}>
         <h1 class="break">{title}</h1>
-        <p class="muted">Words may have <code>*</code> and <code>?</code>. The cluster <code>-</code> is the fleet itself, the namespace <code>-</code> stands for resources that are in none. Deny wins. Whoever has the role has it so within seconds, open streams included.</p>
-        {!role && <label class="label">Name<input class="field" required pattern="[a-z0-9]([\-a-z0-9.]*[a-z0-9])?" title="small letters, digits, dashes and dots" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>}
-        {rules("May", allow, setAllow, "Allow something else")}
-        {rules("May not", deny, setDeny, "Deny something")}
+        <p class="muted">{rich("Words may have {code} and {code2}. The cluster {code3} is the fleet itself, the namespace {code4} stands for resources that are in none. Deny wins. Whoever has the role has it so within seconds, open streams included.", { code: <code>*</code>, code2: <code>?</code>, code3: <code>-</code>, code4: <code>-</code> })}</p>
+        {!role && <label class="label">{t("Name")}<input class="field" required pattern="[a-z0-9]([\-a-z0-9.]*[a-z0-9])?" title={t("small letters, digits, dashes and dots")} value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>}
+        {rules(t("May"), allow, setAllow, t("Allow something else"))}
+        {rules(t("May not"), deny, setDeny, t("Deny something"))}
         {problem !== null && <ProblemNotice problem={problem} />}
         <footer>
-          <button type="button" class="button" onClick={() => onClose(false)}>Cancel</button>
-          <button type="submit" class="button primary">{role ? "Change" : "Make"}</button>
+          <button type="button" class="button" onClick={() => onClose(false)}>{t("Cancel")}</button>
+          <button type="submit" class="button primary">{role ? t("Change") : t("Make")}</button>
         </footer>
       </form>
     </Dialog>

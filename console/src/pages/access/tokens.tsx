@@ -4,6 +4,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { asProblem, type ApiProblem } from "../../api/problem";
 import type { Created, Token, Tokens } from "../../api/schema";
+import { rich, t } from "../../language";
 import { confirm, Dialog } from "../../parts/dialog";
 import { Empty, Loaded, ProblemNotice } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
@@ -17,9 +18,9 @@ export function TokensTab() {
   const read = useFetch("tokens", (signal) => api.get<Tokens>("/tokens", { signal }));
   const revoke = ({ name, description }: Token) =>
     confirm({
-      title: `Revoke the token ${description || name}?`,
-      text: "The next request with it is refused.",
-      verb: "Revoke",
+      title: t("Revoke the token {description}?", { description: description || name }),
+      text: t("The next request with it is refused."),
+      verb: t("Revoke"),
       danger: true,
       run: async () => {
         await api.delete(path`/tokens/${name}`);
@@ -27,11 +28,11 @@ export function TokensTab() {
       },
     });
   const columns: TableColumn<Token>[] = [
-    { id: "name", title: "Token", width: "minmax(140px, 1fr)", cell: ({ name, description }) => <span title={name}>{description || <span class="mono">{name}</span>}</span> },
-    { id: "user", title: "User", width: "minmax(110px, .8fr)", cell: ({ user }) => user },
-    { id: "expires", title: "Expires", width: "minmax(140px, 1fr)", cell: ({ expires, expired }) => (expired ? <span class="bad-text">has expired</span> : expires ? <span>{new Date(expires).toISOString().slice(0, 10)}</span> : <span class="warn-text">never</span>) },
+    { id: "name", title: t("Token"), width: "minmax(140px, 1fr)", cell: ({ name, description }) => <span title={name}>{description || <span class="mono">{name}</span>}</span> },
+    { id: "user", title: t("User"), width: "minmax(110px, .8fr)", cell: ({ user }) => user },
+    { id: "expires", title: t("Expires"), width: "minmax(140px, 1fr)", cell: ({ expires, expired }) => (expired ? <span class="bad-text">{t("has expired")}</span> : expires ? <span>{new Date(expires).toISOString().slice(0, 10)}</span> : <span class="warn-text">{t("never")}</span>) },
     { id: "problem", title: "", width: "minmax(80px, 1fr)", wrap: true, cell: ({ problem }) => problem && <span class="bad-text">{problem}</span> },
-    { id: "revoke", title: <span class="hidden">Actions</span>, width: "86px", end: true, cell: (token) => <button type="button" class="button quiet" onClick={() => revoke(token)}>Revoke</button> },
+    { id: "revoke", title: <span class="hidden">{t("Actions")}</span>, width: "86px", end: true, cell: (token) => <button type="button" class="button quiet" onClick={() => revoke(token)}>{t("Revoke")}</button> },
   ];
   return (
     <Loaded of={read}>
@@ -40,9 +41,9 @@ export function TokensTab() {
           <div class="row">
             <span class="muted number">{tokens.length}</span>
             <span class="grow" />
-            <button type="button" class="button" onClick={() => setMaking(true)}>Make a token</button>
+            <button type="button" class="button" onClick={() => setMaking(true)}>{t("Make a token")}</button>
           </div>
-          {tokens.length ? <ShortTable label="Tokens" columns={columns} rows={tokens} rowKey={({ name }) => name} /> : <Empty title="No token"><p>Programs log in with tokens; people with passwords or their organisation's login.</p></Empty>}
+          {tokens.length ? <ShortTable label={t("Tokens")} columns={columns} rows={tokens} rowKey={({ name }) => name} /> : <Empty title={t("No token")}><p>{t("Programs log in with tokens; people with passwords or their organisation's login.")}</p></Empty>}
           {making && <TokenDialog onClose={(made) => { setMaking(false); if (made) read.reload(); }} />}
         </>
       )}
@@ -64,29 +65,29 @@ function TokenDialog({ onClose }: { onClose: (made: boolean) => void }) {
     }
   };
   return (
-    <Dialog title="Make a token" onClose={() => onClose(made !== null)}>
+    <Dialog title={t("Make a token")} onClose={() => onClose(made !== null)}>
       {made ? (
         <form onSubmit={(event) => { event.preventDefault(); onClose(true); }}>
-          <p>This is the one time that it is shown. It acts as {made.user}{made.expires ? <>, and expires <Age time={made.expires} /> from now</> : ""}.</p>
-          <input class="field mono" readOnly aria-label="The token" value={made.token} onFocus={(event) => event.currentTarget.select()} />
+          <p>{t("This is the one time that it is shown. It acts as {user}", { user: made.user })}{made.expires ? <>{rich(", and expires {age} from now", { age: <Age time={made.expires} /> })}</> : ""}.</p>
+          <input class="field mono" readOnly aria-label={t("The token")} value={made.token} onFocus={(event) => event.currentTarget.select()} />
           <footer>
-            <button type="button" class="button" onClick={() => void navigator.clipboard.writeText(made.token).then(() => toast("Copied."))}>Copy</button>
-            <button type="submit" class="button primary">Done</button>
+            <button type="button" class="button" onClick={() => void navigator.clipboard.writeText(made.token).then(() => toast(t("Copied.")))}>{t("Copy")}</button>
+            <button type="submit" class="button primary">{t("Done")}</button>
           </footer>
         </form>
       ) : (
         <form onSubmit={(event) => void make(event)}>
-          <label class="label">What it is for<input class="field" required maxLength={200} value={description} onInput={(event) => setDescription(event.currentTarget.value)} /></label>
+          <label class="label">{t("What it is for")}<input class="field" required maxLength={200} value={description} onInput={(event) => setDescription(event.currentTarget.value)} /></label>
           <label class="label">
-            For how long
+            {t("For how long")}
             <select class="select" value={String(days)} onChange={(event) => setDays(Number(event.currentTarget.value))}>
-              {[[1, "a day"], [7, "a week"], [30, "30 days"], [90, "90 days"], [365, "a year"]].map(([count, text]) => <option key={count} value={String(count)}>{text}</option>)}
+              {[[1, t("a day")], [7, t("a week")], [30, t("30 days")], [90, t("90 days")], [365, t("a year")]].map(([count, text]) => <option key={count} value={String(count)}>{text}</option>)}
             </select>
           </label>
           {problem && <ProblemNotice problem={problem} />}
           <footer>
-            <button type="button" class="button" onClick={() => onClose(false)}>Cancel</button>
-            <button type="submit" class="button primary">Make</button>
+            <button type="button" class="button" onClick={() => onClose(false)}>{t("Cancel")}</button>
+            <button type="submit" class="button primary">{t("Make")}</button>
           </footer>
         </form>
       )}

@@ -1,12 +1,15 @@
 /** Rules of roles, in words. */
 import type { Rule } from "../../api/schema";
+import { t } from "../../language";
 
 /** One rule as a sentence. */
 export function words({ clusters, namespaces, resources, verbs }: Rule): string {
-  const all = (items: string[], every: string, one: string, many: string) => (items.includes("*") ? every : `${items.length > 1 ? many : one} ${items.join(", ")}`);
+  const names = (items: string[]) => items.join(", ");
   const fleet = clusters.length === 1 && clusters[0] === "-";
-  const does = verbs.includes("*") ? "do everything with" : verbs.join(", ");
-  const what = resources.includes("*") ? "everything" : resources.join(", ");
-  if (fleet) return `${does} ${what} of the fleet itself`;
-  return `${does} ${what}, in ${all(namespaces, "all namespaces", "namespace", "namespaces")} of ${all(clusters, "all clusters", "cluster", "clusters")}`;
+  const does = verbs.includes("*") ? t("do everything with") : verbs.join(", ");
+  const what = resources.includes("*") ? t("everything") : resources.join(", ");
+  if (fleet) return t("{does} {what} of the fleet itself", { does, what });
+  const within = namespaces.includes("*") ? t("all namespaces") : namespaces.length > 1 ? t("namespaces {names}", { names: names(namespaces) }) : t("namespace {names}", { names: names(namespaces) });
+  const of = clusters.includes("*") ? t("all clusters") : clusters.length > 1 ? t("clusters {names}", { names: names(clusters) }) : t("cluster {names}", { names: names(clusters) });
+  return t("{does} {what}, in {within} of {of}", { does, what, within, of });
 }

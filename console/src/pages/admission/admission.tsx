@@ -1,4 +1,5 @@
 /** Admission: the rules in their order, what was decided, and a place to try manifests. */
+import { t } from "../../language";
 import { Lazy } from "../object/lazy";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { AuditTab } from "./audit";
@@ -6,10 +7,10 @@ import { RulesTab } from "./rules";
 import { RunningTab } from "./running";
 
 const TABS: Tab[] = [
-  { id: "rules", title: "Rules" },
-  { id: "audit", title: "Decisions" },
-  { id: "running", title: "Running against them" },
-  { id: "try", title: "Playground" },
+  { id: "rules", title: t("Rules") },
+  { id: "audit", title: t("Decisions") },
+  { id: "running", title: t("Running against them") },
+  { id: "try", title: t("Playground") },
 ];
 
 export default function Admission() {
@@ -17,9 +18,9 @@ export default function Admission() {
   return (
     <div class="page">
       <header>
-        <h1>Admission</h1>
+        <h1>{t("Admission")}</h1>
       </header>
-      <Tabs label="Parts of admission" tabs={TABS} />
+      <Tabs label={t("Parts of admission")} tabs={TABS} />
       {tab === "rules" && <RulesTab />}
       {tab === "audit" && <AuditTab />}
       {tab === "running" && <RunningTab />}

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { asProblem, type ApiProblem } from "../../api/problem";
+import { t } from "../../language";
 import { ProblemNotice } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import "./playground.css";
@@ -42,10 +43,10 @@ const RULES = `- name: no-privileged
 `;
 
 const COLUMNS: TableColumn<Explained>[] = [
-  { id: "container", title: "Container", width: "minmax(90px, .7fr)", cell: ({ container }) => container },
-  { id: "rule", title: "Rule", width: "minmax(130px, 1fr)", cell: ({ rule, action }) => <span>{rule} <span class="faint">{action}</span></span> },
-  { id: "result", title: "Result", width: "130px", cell: ({ selected, matched, decides }) => (!selected ? <span class="faint">not selected</span> : matched ? <span class={`tag ${decides ? "bad" : "warn"}`}>{decides ? "match" : "match (monitor)"}</span> : <span class="muted">no match</span>) },
-  { id: "criteria", title: "Criteria, and what was found", width: "minmax(280px, 3fr)", wrap: true, cell: ({ criteria }) => criteria.map(({ criterion, met, saw }) => <p key={criterion}><span class={met ? "ok-text" : "muted"}>{met ? "met" : "not met"}</span> <code>{criterion}</code> <span class="muted">{saw}</span></p>) },
+  { id: "container", title: t("Container"), width: "minmax(90px, .7fr)", cell: ({ container }) => container },
+  { id: "rule", title: t("Rule"), width: "minmax(130px, 1fr)", cell: ({ rule, action }) => <span>{rule} <span class="faint">{action}</span></span> },
+  { id: "result", title: t("Result"), width: "130px", cell: ({ selected, matched, decides }) => (!selected ? <span class="faint">{t("not selected")}</span> : matched ? <span class={`tag ${decides ? "bad" : "warn"}`}>{decides ? t("match") : t("match (monitor)")}</span> : <span class="muted">{t("no match")}</span>) },
+  { id: "criteria", title: t("Criteria, and what was found"), width: "minmax(280px, 3fr)", wrap: true, cell: ({ criteria }) => criteria.map(({ criterion, met, saw }) => <p key={criterion}><span class={met ? "ok-text" : "muted"}>{met ? t("met") : t("not met")}</span> <code>{criterion}</code> <span class="muted">{saw}</span></p>) },
 ];
 
 export default function Playground() {
@@ -69,29 +70,29 @@ export default function Playground() {
     <form class="stack" onSubmit={(event) => void ask(event)}>
       <div class="playground">
         <label class="label">
-          Manifests
+          {t("Manifests")}
           <textarea class="field mono" rows={16} spellcheck={false} value={manifest} onInput={(event) => setManifest(event.currentTarget.value)} />
         </label>
         <label class="label">
-          Rules; those in force if this is empty
+          {t("Rules; those in force if this is empty")}
           <textarea class="field mono" rows={16} spellcheck={false} placeholder={RULES} value={rules} onInput={(event) => setRules(event.currentTarget.value)} />
         </label>
       </div>
       <div class="row wrap">
-        <label class="row">Applied by <input class="field" placeholder="nobody in particular" value={user} onInput={(event) => setUser(event.currentTarget.value)} /></label>
-        <button type="submit" class="button primary">Try</button>
-        <span class="muted">Nothing is written, and no cluster is asked.</span>
+        <label class="row">{t("Applied by")} <input class="field" placeholder={t("nobody in particular")} value={user} onInput={(event) => setUser(event.currentTarget.value)} /></label>
+        <button type="submit" class="button primary">{t("Try")}</button>
+        <span class="muted">{t("Nothing is written, and no cluster is asked.")}</span>
       </div>
       {problem && <ProblemNotice problem={problem} />}
       {tried?.map((one, index) => (
-        <section key={index} class="card" aria-label={one.object ?? "An object"}>
+        <section key={index} class="card" aria-label={one.object ?? t("An object")}>
           <header>
-            <span class={`tag ${one.allowed ? "ok" : "bad"}`}>{one.allowed ? "allowed" : "denied"}</span>
-            <h2>{one.object ?? "cannot be read"}</h2>
+            <span class={`tag ${one.allowed ? "ok" : "bad"}`}>{one.allowed ? t("allowed") : t("denied")}</span>
+            <h2>{one.object ?? t("cannot be read")}</h2>
             <span class="muted clip" title={one.message}>{one.message}</span>
           </header>
           {one.warnings.map((text) => <p key={text} class="body muted">{text}</p>)}
-          {one.rules.length > 0 && <ShortTable label="Rules, each held against each container" columns={COLUMNS} rows={one.rules} rowKey={(row) => `${row.container} ${row.rule}`} />}
+          {one.rules.length > 0 && <ShortTable label={t("Rules, each held against each container")} columns={COLUMNS} rows={one.rules} rowKey={(row) => `${row.container} ${row.rule}`} />}
         </section>
       ))}
     </form>

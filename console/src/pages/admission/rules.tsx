@@ -3,6 +3,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { AdmissionRule, AdmissionRules } from "../../api/schema";
 import { useCan } from "../../api/session";
+import { rich, t } from "../../language";
 import { confirm } from "../../parts/dialog";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
@@ -14,9 +15,9 @@ export function RulesTab() {
   const read = useFetch("admission rules", (signal) => api.get<AdmissionRules>("/admission/rules", { signal }), 10_000);
   const remove = ({ name }: AdmissionRule) =>
     confirm({
-      title: `Delete the rule ${name}?`,
-      text: "What it refused is decided by the rules after it.",
-      verb: "Delete",
+      title: t("Delete the rule {name}?", { name }),
+      text: t("What it refused is decided by the rules after it."),
+      verb: t("Delete"),
       danger: true,
       name,
       run: async () => {
@@ -25,12 +26,12 @@ export function RulesTab() {
       },
     });
   const columns: TableColumn<AdmissionRule>[] = [
-    { id: "name", title: "Rule", width: "minmax(150px, 1fr)", cell: ({ name, comment }) => <span title={comment || name}>{name}</span> },
-    { id: "action", title: "Action", width: "130px", cell: ({ action, mode }) => <><span class={action === "deny" ? "bad-text" : "ok-text"}>{action}</span>{mode && <span class="muted"> {mode}</span>}</> },
-    { id: "criteria", title: "Criteria, all of them", width: "minmax(260px, 3fr)", wrap: true, cell: ({ criteria }) => criteria.map((one) => <code key={one} class="criterion">{one}</code>) },
-    { id: "state", title: "State", width: "minmax(120px, 1.2fr)", wrap: true, cell: ({ state, why }) => <span class={state === "invalid" ? "bad-text" : state === "disabled" ? "faint" : ""}>{state}{why && <span class="muted">: {why}</span>}</span> },
-    { id: "origin", title: "Layer", width: "110px", cell: ({ origin, critical }) => <span class="muted">{critical ? "critical" : origin.replace("_", " ")}</span> },
-    ...(mayDelete ? [{ id: "delete", title: <span class="hidden">Actions</span>, width: "78px", end: true, cell: (rule: AdmissionRule) => <button type="button" class="button quiet" onClick={() => remove(rule)}>Delete</button> }] : []),
+    { id: "name", title: t("Rule"), width: "minmax(150px, 1fr)", cell: ({ name, comment }) => <span title={comment || name}>{name}</span> },
+    { id: "action", title: t("Action"), width: "130px", cell: ({ action, mode }) => <><span class={action === "deny" ? "bad-text" : "ok-text"}>{action}</span>{mode && <span class="muted"> {mode}</span>}</> },
+    { id: "criteria", title: t("Criteria, all of them"), width: "minmax(260px, 3fr)", wrap: true, cell: ({ criteria }) => criteria.map((one) => <code key={one} class="criterion">{one}</code>) },
+    { id: "state", title: t("State"), width: "minmax(120px, 1.2fr)", wrap: true, cell: ({ state, why }) => <span class={state === "invalid" ? "bad-text" : state === "disabled" ? "faint" : ""}>{state}{why && <span class="muted">: {why}</span>}</span> },
+    { id: "origin", title: t("Layer"), width: "110px", cell: ({ origin, critical }) => <span class="muted">{critical ? t("critical") : origin.replace("_", " ")}</span> },
+    ...(mayDelete ? [{ id: "delete", title: <span class="hidden">{t("Actions")}</span>, width: "78px", end: true, cell: (rule: AdmissionRule) => <button type="button" class="button quiet" onClick={() => remove(rule)}>{t("Delete")}</button> }] : []),
   ];
   return (
     <Loaded of={read}>
@@ -38,11 +39,11 @@ export function RulesTab() {
         const shown = rules.filter((rule) => !text || [rule.name, rule.comment, rule.state, ...rule.criteria].some((part) => part?.toLowerCase().includes(text)));
         return (
           <>
-            {rules.length > 5 && <div class="row"><input class="field" type="search" placeholder="Filter" aria-label="Filter rules" value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} /><span class="muted number">{shown.length}</span></div>}
+            {rules.length > 5 && <div class="row"><input class="field" type="search" placeholder={t("Filter")} aria-label={t("Filter rules")} value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} /><span class="muted number">{shown.length}</span></div>}
             {shown.length ? (
-              <ShortTable label="Admission rules" columns={columns} rows={shown} rowKey={({ name }) => name} />
+              <ShortTable label={t("Admission rules")} columns={columns} rows={shown} rowKey={({ name }) => name} />
             ) : (
-              <Empty title="No rule"><p>NeuVector's come along: <code>fairlead admission import FILE &gt; rules.yaml</code>. The playground tries rules before they are applied.</p></Empty>
+              <Empty title={t("No rule")}><p>{rich("NeuVector's come along: {code}. The playground tries rules before they are applied.", { code: <code>fairlead admission import FILE &gt; rules.yaml</code> })}</p></Empty>
             )}
           </>
         );

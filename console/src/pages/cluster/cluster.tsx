@@ -5,6 +5,7 @@ import { useFetch } from "../../api/fetching";
 import type { Cluster, Events } from "../../api/schema";
 import { useCan } from "../../api/session";
 import { cluster as findCluster, clusterTone, fleet } from "../../fleet";
+import { locale, rich, t } from "../../language";
 import { Empty, Loaded, Loading } from "../../parts/problem";
 import { Favourite } from "../../parts/star";
 import { ShortTable, type TableColumn } from "../../parts/table";
@@ -21,11 +22,11 @@ import "./cluster.css";
 import { Helm } from "./helm";
 
 const TABS: Tab[] = [
-  { id: "overview", title: "Overview" },
+  { id: "overview", title: t("Overview") },
   { id: "nodes", title: "Nodes" },
-  { id: "events", title: "Events" },
-  { id: "usage", title: "Usage" },
-  { id: "helm", title: "Helm releases" },
+  { id: "events", title: t("Events") },
+  { id: "usage", title: t("Usage") },
+  { id: "helm", title: t("Helm releases") },
 ];
 
 /** Whether the cluster can be asked anything: of one that is dead, what is known is all there is. */
@@ -44,24 +45,24 @@ export default function ClusterPage({ params }: PageProps) {
     <div class="page cluster">
       <header>
         <div class="title">
-          <p class="muted small crumbs"><a href="/">Fleet</a></p>
+          <p class="muted small crumbs"><a href="/">{t("Fleet")}</a></p>
           <h1 class="break">{name}</h1>
         </div>
-        <Favourite href={clusterPage(name)} title={name} note="cluster" />
+        <Favourite href={clusterPage(name)} title={name} note={t("cluster")} />
         {known && <span class={`tag ${clusterTone(known.state)}`}>{known.state}</span>}
-        {known && <span class="muted">for <Age time={known.since} /></span>}
+        {known && <span class="muted">{rich("for {age}", { age: <Age time={known.since} /> })}</span>}
         <span class="grow" />
         <a class="button" href={explore([name], "pods")}>Pods</a>
-        {mayChange && known && <button type="button" class="button" onClick={() => setTesting(true)}>Test</button>}
+        {mayChange && known && <button type="button" class="button" onClick={() => setTesting(true)}>{t("Test")}</button>}
         {known && <ClusterMenu cluster={known} mayChange={mayChange ?? false} mayDelete={mayDelete ?? false} />}
       </header>
       {!known && !fleet.value && <Loading />}
-      {!known && fleet.value && <Empty title={`There is no cluster ${name}`}><p>It was removed, or your roles do not let you see it. <a href="/">The fleet</a> has those that you may see.</p></Empty>}
+      {!known && fleet.value && <Empty title={t("There is no cluster {name}", { name })}><p>{rich("It was removed, or your roles do not let you see it. {link} has those that you may see.", { link: <a href="/">{t("The fleet")}</a> })}</p></Empty>}
       {known && !answers(known) && <Dead cluster={known} />}
       {known && <Facts of={known} />}
       {known && answers(known) && (
         <>
-          <Tabs label="Parts of the cluster" tabs={TABS} />
+          <Tabs label={t("Parts of the cluster")} tabs={TABS} />
           {tab === "overview" && <Overview key={name} name={name} />}
           {tab === "nodes" && <Nodes key={name} name={name} />}
           {tab === "events" && <EventsOf key={name} name={name} />}
@@ -79,11 +80,11 @@ function Dead({ cluster }: { cluster: Cluster }) {
   const { state, why, nextTry, lastSeen } = cluster;
   const wait = nextTry ? Math.ceil((Date.parse(nextTry) - now.value) / 1000) : null;
   const TODO: Record<string, string> = {
-    unreachable: "Test it step by step: the first step that fails is the place to look. Other clusters are not affected.",
-    unauthorised: "The cluster answers and refuses our credentials: renew them in its kubeconfig or Secret.",
-    misconfigured: "Correct its kubeconfig; it is read again by itself.",
-    disabled: "Enable it to connect.",
-    connecting: "It is being connected to.",
+    unreachable: t("Test it step by step: the first step that fails is the place to look. Other clusters are not affected."),
+    unauthorised: t("Its credentials cannot be had, or are refused: renew them in its kubeconfig or Secret."),
+    misconfigured: t("Correct its kubeconfig; it is read again by itself."),
+    disabled: t("Enable it to connect."),
+    connecting: t("It is being connected to."),
   };
   return (
     <div class={`notice ${clusterTone(state) === "bad" ? "bad" : "warn"}`} role="status">
@@ -91,8 +92,8 @@ function Dead({ cluster }: { cluster: Cluster }) {
         <p><strong>{state}</strong>{why ? `: ${why}` : ""}</p>
         <p class="muted">
           {TODO[state] ?? ""}
-          {wait !== null && state !== "disabled" && ` The next try is ${wait > 0 ? `in ${wait} s` : "now"}.`}
-          {lastSeen && <> It last answered <Age time={lastSeen} ago />.</>}
+          {wait !== null && state !== "disabled" && ` ${t("The next try is {what}.", { what: wait > 0 ? t("in {wait} s", { wait }) : t("now") })}`}
+          {lastSeen && <>{" "}{rich("It last answered {age}.", { age: <Age time={lastSeen} ago /> })}</>}
         </p>
       </div>
     </div>
@@ -103,12 +104,12 @@ function Facts({ of }: { of: Cluster }) {
   const labels = Object.entries(of.labels ?? {});
   return (
     <dl class="facts">
-      {of.version && <div><dt>Version</dt><dd>{of.version}</dd></div>}
-      {of.latencyMs !== null && of.latencyMs !== undefined && <div><dt>Latency</dt><dd class="number">{latency(of.latencyMs)}</dd></div>}
-      {of.server && <div><dt>Server</dt><dd class="mono break">{of.server}</dd></div>}
-      <div><dt>From</dt><dd class="break">{of.source}</dd></div>
-      {of.impersonating && <div><dt>Acts as</dt><dd>each user, under their own name</dd></div>}
-      {labels.length > 0 && <div><dt>Labels</dt><dd class="break">{labels.map(([key, value]) => `${key}=${value}`).join(", ")}</dd></div>}
+      {of.version && <div><dt>{t("Version")}</dt><dd>{of.version}</dd></div>}
+      {of.latencyMs !== null && of.latencyMs !== undefined && <div><dt>{t("Latency")}</dt><dd class="number">{latency(of.latencyMs)}</dd></div>}
+      {of.server && <div><dt>{t("Server")}</dt><dd class="mono break">{of.server}</dd></div>}
+      <div><dt>{t("From")}</dt><dd class="break">{of.source}</dd></div>
+      {of.impersonating && <div><dt>{t("Acts as")}</dt><dd>{t("each user, under their own name")}</dd></div>}
+      {labels.length > 0 && <div><dt>{t("Labels")}</dt><dd class="break">{labels.map(([key, value]) => `${key}=${value}`).join(", ")}</dd></div>}
     </dl>
   );
 }
@@ -131,43 +132,43 @@ function Overview({ name }: { name: string }) {
         <div class="cards">
           {nodes && (
             <section class="card">
-              <header><h2 class="grow">Nodes</h2><a href={clusterPage(name, "nodes")}>All</a></header>
+              <header><h2 class="grow">Nodes</h2><a href={clusterPage(name, "nodes")}>{t("All")}</a></header>
               <div class="body stack">
-                <p class="figure"><strong class={nodes.ready < nodes.total ? "bad-text" : ""}>{nodes.ready}</strong> of {nodes.total} ready{nodes.cordoned ? <span class="warn-text">, {nodes.cordoned} cordoned</span> : ""}</p>
-                {pods && <Bar label="CPU requested" of={pods.requests.cpuMillis} all={nodes.allocatable.cpuMillis} say={cores} />}
-                {used && used.cpuMillis > 0 && <Bar label="CPU used" of={used.cpuMillis} all={nodes.allocatable.cpuMillis} say={cores} />}
-                {pods && <Bar label="Memory requested" of={pods.requests.memoryBytes} all={nodes.allocatable.memoryBytes} say={memory} />}
-                {used && used.memoryBytes > 0 && <Bar label="Memory used" of={used.memoryBytes} all={nodes.allocatable.memoryBytes} say={memory} />}
-                {pods && <Bar label="Pods" of={pods.total} all={nodes.pods} say={(count) => count.toLocaleString("en")} />}
+                <p class="figure">{rich("{ready} of {total} ready", { ready: <strong class={nodes.ready < nodes.total ? "bad-text" : ""}>{nodes.ready}</strong>, total: nodes.total })}{nodes.cordoned ? <span class="warn-text">{t(", {cordoned} cordoned", { cordoned: nodes.cordoned })}</span> : ""}</p>
+                {pods && <Bar label={t("CPU requested")} of={pods.requests.cpuMillis} all={nodes.allocatable.cpuMillis} say={cores} />}
+                {used && used.cpuMillis > 0 && <Bar label={t("CPU used")} of={used.cpuMillis} all={nodes.allocatable.cpuMillis} say={cores} />}
+                {pods && <Bar label={t("Memory requested")} of={pods.requests.memoryBytes} all={nodes.allocatable.memoryBytes} say={memory} />}
+                {used && used.memoryBytes > 0 && <Bar label={t("Memory used")} of={used.memoryBytes} all={nodes.allocatable.memoryBytes} say={memory} />}
+                {pods && <Bar label="Pods" of={pods.total} all={nodes.pods} say={(count) => count.toLocaleString(locale)} />}
               </div>
             </section>
           )}
           {pods && (
             <section class="card">
-              <header><h2 class="grow">Pods</h2><a href={explore([name], "pods")}>All</a></header>
+              <header><h2 class="grow">Pods</h2><a href={explore([name], "pods")}>{t("All")}</a></header>
               <div class="body stack">
-                <p class="figure"><strong>{pods.total.toLocaleString("en")}</strong>{pods.notReady ? <>, <a class="warn-text" href={explore([name], "pods", { q: "-running -completed" })}>{pods.notReady.toLocaleString("en")} not ready</a></> : ""}</p>
+                <p class="figure"><strong>{pods.total.toLocaleString(locale)}</strong>{pods.notReady ? <>, <a class="warn-text" href={explore([name], "pods", { q: "-running -completed" })}>{t("{notReady} not ready", { notReady: pods.notReady.toLocaleString(locale) })}</a></> : ""}</p>
                 <span class="phases" aria-hidden="true">
                   {PHASES.map(([phase, tone]) => (pods.byPhase[phase] ? <span key={phase} class={tone} style={{ flexGrow: pods.byPhase[phase] }} /> : null))}
                 </span>
                 <ul class="small muted phase-list">
-                  {PHASES.map(([phase, tone]) => (pods.byPhase[phase] ? <li key={phase}><span class={`dot ${tone}`} /> {phase} <span class="number">{pods.byPhase[phase]?.toLocaleString("en")}</span></li> : null))}
+                  {PHASES.map(([phase, tone]) => (pods.byPhase[phase] ? <li key={phase}><span class={`dot ${tone}`} /> {phase} <span class="number">{pods.byPhase[phase]?.toLocaleString(locale)}</span></li> : null))}
                 </ul>
-                <p class="muted">{pods.restarts.toLocaleString("en")} restarts in all</p>
+                <p class="muted">{t("{restarts} restarts in all", { restarts: pods.restarts.toLocaleString(locale) })}</p>
               </div>
             </section>
           )}
           {workloads.length > 0 && (
             <section class="card">
-              <header><h2>Workloads</h2></header>
+              <header><h2>{t("Workloads")}</h2></header>
               <ul class="body stack">
                 {workloads.map(({ kind, total, ready }) => (
-                  <li key={kind} class="row"><a class="grow" href={explore([name], `${kind}.apps`)}>{kind}</a><span class={`number ${ready < total ? "warn-text" : "muted"}`}>{total ? `${ready} of ${total} ready` : "none"}</span></li>
+                  <li key={kind} class="row"><a class="grow" href={explore([name], `${kind}.apps`)}>{kind}</a><span class={`number ${ready < total ? "warn-text" : "muted"}`}>{total ? t("{ready} of {total} ready", { ready, total }) : t("none")}</span></li>
                 ))}
               </ul>
             </section>
           )}
-          {!nodes && !pods && workloads.length === 0 && <p class="muted">Your roles let you list none of its nodes, pods and workloads.</p>}
+          {!nodes && !pods && workloads.length === 0 && <p class="muted">{t("Your roles let you list none of its nodes, pods and workloads.")}</p>}
           <EventsOf name={name} most={8} />
         </div>
       )}
@@ -179,7 +180,7 @@ function Bar({ label, of, all, say }: { label: string; of: number; all: number; 
   return (
     <div class="bar">
       <span class="muted">{label}</span>
-      <Meter label={label} of={of} all={all} text={`${say(of)} of ${say(all)}`} />
+      <Meter label={label} of={of} all={all} text={t("{say} of {say2}", { say: say(of), say2: say(all) })} />
     </div>
   );
 }
@@ -191,18 +192,17 @@ function Nodes({ name }: { name: string }) {
   const used = (node: NodeFacts) => usage?.get(factKey(name, null, node.name));
   const measured = (usage?.size ?? 0) > 0;
   const columns: TableColumn<NodeFacts>[] = [
-    { id: "name", title: "Node", width: "minmax(180px, 1.4fr)", cell: (node) => <span class="row"><a class="clip" href={object({ cluster: name, kind: "nodes", name: node.name })}>{node.name}</a>{node.cordoned && <span class="tag warn">cordoned</span>}</span> },
-    { id: "cpu", title: measured ? "CPU used" : "CPU", width: "minmax(150px, 1fr)", cell: (node) => <Meter label="CPU" of={used(node)?.cpuMillis ?? 0} all={measured ? node.allocatable.cpuMillis : 0} text={measured ? `${cores(used(node)?.cpuMillis ?? 0)} of ${cores(node.allocatable.cpuMillis)}` : cores(node.allocatable.cpuMillis)} /> },
-    { id: "memory", title: measured ? "Memory used" : "Memory", width: "minmax(170px, 1fr)", cell: (node) => <Meter label="Memory" of={used(node)?.memoryBytes ?? 0} all={measured ? node.allocatable.memoryBytes : 0} text={measured ? `${memory(used(node)?.memoryBytes ?? 0)} of ${memory(node.allocatable.memoryBytes)}` : memory(node.allocatable.memoryBytes)} /> },
+    { id: "name", title: "Node", width: "minmax(180px, 1.4fr)", cell: (node) => <span class="row"><a class="clip" href={object({ cluster: name, kind: "nodes", name: node.name })}>{node.name}</a>{node.cordoned && <span class="tag warn">{t("cordoned")}</span>}</span> },
+    { id: "cpu", title: measured ? t("CPU used") : "CPU", width: "minmax(150px, 1fr)", cell: (node) => <Meter label="CPU" of={used(node)?.cpuMillis ?? 0} all={measured ? node.allocatable.cpuMillis : 0} text={measured ? t("{cores} of {cores2}", { cores: cores(used(node)?.cpuMillis ?? 0), cores2: cores(node.allocatable.cpuMillis) }) : cores(node.allocatable.cpuMillis)} /> },
+    { id: "memory", title: measured ? t("Memory used") : t("Memory"), width: "minmax(170px, 1fr)", cell: (node) => <Meter label={t("Memory")} of={used(node)?.memoryBytes ?? 0} all={measured ? node.allocatable.memoryBytes : 0} text={measured ? t("{memory} of {memory2}", { memory: memory(used(node)?.memoryBytes ?? 0), memory2: memory(node.allocatable.memoryBytes) }) : memory(node.allocatable.memoryBytes)} /> },
     { id: "taints", title: "Taints", width: "minmax(180px, 2fr)", wrap: true, cell: ({ taints }) => <Taints of={taints} /> },
   ];
   return (
     <>
       <p class="muted">
-        {measured ? "" : "This cluster has no metrics server: what nodes use is not known. "}
-        <a href={explore([name], "nodes")}>The live table</a> has state, roles and versions, and can cordon and drain.
+        {rich("{what}{link} has state, roles and versions, and can cordon and drain.", { what: measured ? "" : `${t("This cluster has no metrics server: what nodes use is not known.")} `, link: <a href={explore([name], "nodes")}>{t("The live table")}</a> })}
       </p>
-      {nodes.size ? <ShortTable label="Nodes" columns={columns} rows={[...nodes.values()]} rowKey={(node) => node.name} /> : <Empty title="No node"><p>There is none, or your roles do not let you list nodes.</p></Empty>}
+      {nodes.size ? <ShortTable label="Nodes" columns={columns} rows={[...nodes.values()]} rowKey={(node) => node.name} /> : <Empty title={t("No node")}><p>{t("There is none, or your roles do not let you list nodes.")}</p></Empty>}
     </>
   );
 }
@@ -230,15 +230,15 @@ function EventsOf({ name, most = SHOWN }: { name: string; most?: number }) {
             ))}
           </ul>
         ) : (
-          <p class="muted">{few ? "No warning is known." : "No event is known."} Kubernetes forgets events after an hour, mostly.</p>
+          <p class="muted">{t("{what} Kubernetes forgets events after an hour, mostly.", { what: few ? t("No warning is known.") : t("No event is known.") })}</p>
         );
       }}
     </Loaded>
   );
-  if (!few) return <><p class="muted"><a href={href("/events", { clusters: name })}>The live table</a> follows them and filters.</p>{table}</>;
+  if (!few) return <><p class="muted">{rich("{link} follows them and filters.", { link: <a href={href("/events", { clusters: name })}>{t("The live table")}</a> })}</p>{table}</>;
   return (
     <section class="card wide">
-      <header><h2 class="grow">Latest warnings</h2><a href={clusterPage(name, "events")}>All events</a></header>
+      <header><h2 class="grow">{t("Latest warnings")}</h2><a href={clusterPage(name, "events")}>{t("All events")}</a></header>
       <div class="body">{table}</div>
     </section>
   );

@@ -4,6 +4,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { asProblem } from "../../api/problem";
 import { useCan } from "../../api/session";
+import { t } from "../../language";
 import { confirm, Dialog } from "../../parts/dialog";
 import { Diff } from "../../parts/diff";
 import { Empty, Loaded, Loading, ProblemNotice } from "../../parts/problem";
@@ -62,11 +63,11 @@ export function Helm({ cluster }: { cluster: string }) {
   const shown = query.value.get("release");
   const read = useFetch(`helm ${cluster}`, (signal) => api.get<{ releases: Release[] }>(path`/clusters/${cluster}/helm`, { signal }), 15_000);
   const columns: TableColumn<Release>[] = [
-    { id: "name", title: "Release", width: "minmax(180px, 1.4fr)", cell: ({ namespace, name }) => <button type="button" class="linkish" onClick={() => setQuery({ release: `${namespace}/${name}` }, true)}>{name}</button> },
+    { id: "name", title: t("Release"), width: "minmax(180px, 1.4fr)", cell: ({ namespace, name }) => <button type="button" class="linkish" onClick={() => setQuery({ release: `${namespace}/${name}` }, true)}>{name}</button> },
     { id: "namespace", title: "Namespace", width: "minmax(130px, 1fr)", cell: ({ namespace }) => <span title={namespace}>{namespace}</span> },
-    { id: "revision", title: "Revision", width: "84px", end: true, cell: ({ revision }) => revision },
-    { id: "status", title: "Status", width: "140px", cell: ({ status }) => statusTag(status) },
-    { id: "updated", title: "Updated", width: "96px", end: true, cell: ({ updated }) => <Age time={updated} ago /> },
+    { id: "revision", title: t("Revision"), width: "84px", end: true, cell: ({ revision }) => revision },
+    { id: "status", title: t("Status"), width: "140px", cell: ({ status }) => statusTag(status) },
+    { id: "updated", title: t("Updated"), width: "96px", end: true, cell: ({ updated }) => <Age time={updated} ago /> },
   ];
   return (
     <Loaded of={read}>
@@ -74,9 +75,9 @@ export function Helm({ cluster }: { cluster: string }) {
         const found = releases.find(({ namespace, name }) => `${namespace}/${name}` === shown);
         return (
           <>
-            {releases.length ? <ShortTable label="Helm releases" columns={columns} rows={releases} rowKey={({ namespace, name }) => `${namespace}/${name}`} /> : <Empty title="No Helm release"><p>Releases are read from the Secrets that Helm keeps them in; there is none that you may see.</p></Empty>}
+            {releases.length ? <ShortTable label={t("Helm releases")} columns={columns} rows={releases} rowKey={({ namespace, name }) => `${namespace}/${name}`} /> : <Empty title={t("No Helm release")}><p>{t("Releases are read from the Secrets that Helm keeps them in; there is none that you may see.")}</p></Empty>}
             {found && <One key={shown} cluster={cluster} release={found} changed={read.reload} />}
-            {shown && !found && <p class="muted">There is no release {shown}.</p>}
+            {shown && !found && <p class="muted">{t("There is no release {shown}.", { shown })}</p>}
           </>
         );
       }}
@@ -91,29 +92,29 @@ function One({ cluster, release, changed }: { cluster: string; release: Release;
   const [mayRollBack] = useCan([{ cluster, namespace, resource: "releases.helm.sh", verb: "update" }]);
   const read = useFetch(route, (signal) => api.get<{ revisions: Revision[] }>(`${route}/history`, { signal }));
   const columns: TableColumn<Revision>[] = [
-    { id: "revision", title: "Revision", width: "74px", end: true, cell: ({ revision }) => revision },
-    { id: "status", title: "Status", width: "108px", cell: ({ status }) => statusTag(status) },
-    { id: "chart", title: "Chart", width: "minmax(120px, 1.2fr)", cell: ({ chart, app_version }) => <span title={app_version ? `${chart ?? ""}, app ${app_version}` : chart}>{chart} <span class="faint">{app_version}</span></span> },
-    { id: "description", title: "What happened", width: "minmax(110px, 1.6fr)", wrap: true, cell: ({ description }) => description },
-    { id: "updated", title: "When", width: "76px", end: true, cell: ({ updated }) => <Age time={updated} /> },
+    { id: "revision", title: t("Revision"), width: "74px", end: true, cell: ({ revision }) => revision },
+    { id: "status", title: t("Status"), width: "108px", cell: ({ status }) => statusTag(status) },
+    { id: "chart", title: t("Chart"), width: "minmax(120px, 1.2fr)", cell: ({ chart, app_version }) => <span title={app_version ? t("{chart}, app {app_version}", { chart: chart ?? "", app_version }) : chart}>{chart} <span class="faint">{app_version}</span></span> },
+    { id: "description", title: t("What happened"), width: "minmax(110px, 1.6fr)", wrap: true, cell: ({ description }) => description },
+    { id: "updated", title: t("When"), width: "76px", end: true, cell: ({ updated }) => <Age time={updated} /> },
     {
       id: "do",
-      title: <span class="hidden">Actions</span>,
+      title: <span class="hidden">{t("Actions")}</span>,
       width: "268px",
       end: true,
       cell: ({ revision }) => (
         <span class="row">
-          <button type="button" class="button quiet" onClick={() => setLooking({ revision, part: "values" })}>Values</button>
-          <button type="button" class="button quiet" onClick={() => setLooking({ revision, part: "manifest" })}>Manifest</button>
-          {mayRollBack && revision !== release.revision && <button type="button" class="button" onClick={() => void rollBack(route, name, revision, () => { changed(); read.reload(); })}>Roll back…</button>}
+          <button type="button" class="button quiet" onClick={() => setLooking({ revision, part: "values" })}>{t("Values")}</button>
+          <button type="button" class="button quiet" onClick={() => setLooking({ revision, part: "manifest" })}>{t("Manifest")}</button>
+          {mayRollBack && revision !== release.revision && <button type="button" class="button" onClick={() => void rollBack(route, name, revision, () => { changed(); read.reload(); })}>{t("Roll back…")}</button>}
         </span>
       ),
     },
   ];
   return (
-    <section class="card" aria-label={`Release ${name}`}>
-      <header><h2 class="grow break">{name} <span class="muted">in {namespace}</span></h2><button type="button" class="button quiet" onClick={() => setQuery({ release: null })}>Close</button></header>
-      <Loaded of={read}>{({ revisions }) => <ShortTable label={`History of ${name}`} columns={columns} rows={revisions} rowKey={({ revision }) => String(revision)} />}</Loaded>
+    <section class="card" aria-label={t("Release {name}", { name })}>
+      <header><h2 class="grow break">{name} <span class="muted">{t("in {namespace}", { namespace })}</span></h2><button type="button" class="button quiet" onClick={() => setQuery({ release: null })}>{t("Close")}</button></header>
+      <Loaded of={read}>{({ revisions }) => <ShortTable label={t("History of {name}", { name })} columns={columns} rows={revisions} rowKey={({ revision }) => String(revision)} />}</Loaded>
       {looking && <Look key={`${looking.part} ${looking.revision}`} route={route} name={name} {...looking} onClose={() => setLooking(null)} />}
     </section>
   );
@@ -127,23 +128,23 @@ function Look({ route, name, revision, part, onClose }: { route: string; name: s
     api.get<{ values?: unknown; manifest?: string; notes?: string; hooks?: Hook[]; masked: number }>(`${route}/${part}`, { query: { revision, all: all || null, reveal: reveal || null }, signal }),
   );
   return (
-    <Dialog title={`${part === "values" ? "Values" : "Manifest"} of ${name}, revision ${revision}`} wide onClose={onClose}>
+    <Dialog title={t("{what} of {name}, revision {revision}", { what: part === "values" ? t("Values") : t("Manifest"), name, revision })} wide onClose={onClose}>
       <form onSubmit={(event) => { event.preventDefault(); onClose(); }}>
-        <h1 class="break">{part === "values" ? "Values" : "Manifest"} of {name}, revision {revision}</h1>
+        <h1 class="break">{t("{what} of {name}, revision {revision}", { what: part === "values" ? t("Values") : t("Manifest"), name, revision })}</h1>
         <div class="row wrap">
-          {part === "values" && <label class="row"><input type="checkbox" class="check" checked={all} onChange={() => setAll(!all)} /> With the chart's defaults</label>}
-          {read.data && (read.data.masked > 0 || reveal) && <button type="button" class="button" aria-pressed={reveal} onClick={() => setReveal(!reveal)}>{reveal ? "Hide secrets" : `Show ${read.data.masked} masked`}</button>}
+          {part === "values" && <label class="row"><input type="checkbox" class="check" checked={all} onChange={() => setAll(!all)} /> {t("With the chart's defaults")}</label>}
+          {read.data && (read.data.masked > 0 || reveal) && <button type="button" class="button" aria-pressed={reveal} onClick={() => setReveal(!reveal)}>{reveal ? t("Hide secrets") : t("Show {masked} masked", { masked: read.data.masked })}</button>}
         </div>
         <Loaded of={read}>
           {(data) => (
             <>
               <pre class="values" tabIndex={0} aria-label={part}>{part === "values" ? yamlOf(data.values) : data.manifest}</pre>
-              {data.notes && <details><summary>Notes</summary><pre class="values" tabIndex={0}>{data.notes}</pre></details>}
-              {(data.hooks?.length ?? 0) > 0 && <p class="muted small break">Hooks: {data.hooks?.map(({ kind, name, events }) => `${kind} ${name} (${events.join(", ")})`).join("; ")}</p>}
+              {data.notes && <details><summary>{t("Notes")}</summary><pre class="values" tabIndex={0}>{data.notes}</pre></details>}
+              {(data.hooks?.length ?? 0) > 0 && <p class="muted small break">{t("Hooks: {map}", { map: data.hooks?.map(({ kind, name, events }) => `${kind} ${name} (${events.join(", ")})`).join("; ") })}</p>}
             </>
           )}
         </Loaded>
-        <footer><button type="submit" class="button primary">Close</button></footer>
+        <footer><button type="submit" class="button primary">{t("Close")}</button></footer>
       </form>
     </Dialog>
   );
@@ -160,18 +161,18 @@ async function rollBack(route: string, name: string, to: number, done: () => voi
   }
   const failed = planned?.objects.filter(({ outcome }) => outcome === "failed") ?? [];
   confirm({
-    title: `Roll ${name} back to revision ${to}?`,
+    title: t("Roll {name} back to revision {to}?", { name, to }),
     wide: true,
     text: planned ? <Plan of={planned} /> : problem ? <ProblemNotice problem={problem} /> : <Loading />,
-    verb: "Roll back",
+    verb: t("Roll back"),
     danger: true,
     name,
     run: async () => {
-      if (!planned) throw problem ?? new Error("what it would do is not known");
-      if (failed.length) throw new Error(`${failed.length} of its objects would fail, see above`);
+      if (!planned) throw problem ?? new Error(t("what it would do is not known"));
+      if (failed.length) throw new Error(t("{count} of its objects would fail, see above", { count: failed.length }));
       const said = await api.post<Rollback>(`${route}/rollback`, { revision: to });
       const wrong = said.objects.filter(({ outcome }) => outcome === "failed");
-      toast(wrong.length ? `${wrong.length} of ${said.objects.length} objects of ${name} failed.` : `${name} is back at revision ${to}, as revision ${said.revision}.`, wrong.length ? "bad" : undefined);
+      toast(wrong.length ? t("{count} of {count2} objects of {name} failed.", { count: wrong.length, count2: said.objects.length, name }) : t("{name} is back at revision {to}, as revision {revision}.", { name, to, revision: said.revision }), wrong.length ? "bad" : undefined);
       done();
     },
   });
@@ -182,9 +183,9 @@ function Plan({ of }: { of: Rollback }) {
   return (
     <div class="stack">
       <p>
-        A new revision {of.revision} has what revision {of.to} had. {touched.length ? `${touched.length} of ${of.objects.length} objects change:` : "No object changes."}
+        {t("A new revision {revision} has what revision {to} had. {what}", { revision: of.revision, to: of.to, what: touched.length ? t("{count} of {count2} objects change:", { count: touched.length, count2: of.objects.length }) : t("No object changes.") })}
       </p>
-      {of.hooksNotRun.length > 0 && <div class="notice warn"><p class="break">Hooks are not run: {of.hooksNotRun.map(({ kind, name, events }) => `${kind} ${name} (${events.join(", ")})`).join("; ")}.</p></div>}
+      {of.hooksNotRun.length > 0 && <div class="notice warn"><p class="break">{t("Hooks are not run: {map}.", { map: of.hooksNotRun.map(({ kind, name, events }) => `${kind} ${name} (${events.join(", ")})`).join("; ") })}</p></div>}
       {(of.warnings ?? []).map((text) => <div key={text} class="notice warn"><p class="break">{text}</p></div>)}
       <div class="plan">
         {touched.map((one) => (

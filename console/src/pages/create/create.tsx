@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import type { Answer } from "../../api/schema";
 import { clusters } from "../../fleet";
+import { t } from "../../language";
 import { Diff } from "../../parts/diff";
 import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
@@ -63,7 +64,7 @@ export default function Create() {
       setTried(dryRun ? answer : null);
       if (!dryRun) {
         const failed = answer.results.filter(({ outcome }) => outcome === "failed").length;
-        toast(failed ? `${failed} of ${answer.results.length} failed.` : `${answer.results.map(({ kind, name, outcome }) => `${kind} ${name} ${outcome}`).join(", ")}.`, failed ? "bad" : undefined);
+        toast(failed ? t("{failed} of {count} failed.", { failed, count: answer.results.length }) : `${answer.results.map(({ kind, name, outcome }) => `${kind} ${name} ${outcome}`).join(", ")}.`, failed ? "bad" : undefined);
         if (failed) setTried(answer);
       }
     } catch (error) {
@@ -84,23 +85,23 @@ export default function Create() {
       onDrop={(event) => { event.preventDefault(); setOver(false); void take(event.dataTransfer?.files[0]); }}
     >
       <header>
-        <h1>Create</h1>
-        <select class="select" aria-label="Cluster" value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value })}>
+        <h1>{t("Create")}</h1>
+        <select class="select" aria-label={t("Cluster")} value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value })}>
           {[...new Set([...names, cluster])].filter(Boolean).map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
-        <input class="field" aria-label="Namespace of objects that name none" placeholder="namespace: default" spellcheck={false} value={namespace} onInput={(event) => setQuery({ ns: event.currentTarget.value })} />
-        <select class="select" aria-label="Template" value="" onChange={(event) => editor.current?.setText(template(event.currentTarget.value, namespace))}>
-          <option value="">From a template…</option>
+        <input class="field" aria-label={t("Namespace of objects that name none")} placeholder={t("namespace: default")} spellcheck={false} value={namespace} onInput={(event) => setQuery({ ns: event.currentTarget.value })} />
+        <select class="select" aria-label={t("Template")} value="" onChange={(event) => editor.current?.setText(template(event.currentTarget.value, namespace))}>
+          <option value="">{t("From a template…")}</option>
           {Object.keys(TEMPLATES).map((kind) => <option key={kind} value={kind}>{kind}</option>)}
         </select>
         <span class="grow" />
-        <button type="button" class="button" disabled={!ready || busy || !cluster} onClick={() => void send(true)}>{busy ? "Trying…" : "Review"}</button>
-        <button type="button" class="button primary" disabled={!tried || failed || busy} title={tried ? "" : "Review it first"} onClick={() => void send(false)}>Apply</button>
+        <button type="button" class="button" disabled={!ready || busy || !cluster} onClick={() => void send(true)}>{busy ? t("Trying…") : t("Review")}</button>
+        <button type="button" class="button primary" disabled={!tried || failed || busy} title={tried ? "" : t("Review it first")} onClick={() => void send(false)}>{t("Apply")}</button>
       </header>
       {problem !== null && <ProblemNotice problem={problem} />}
       {tried?.results.map((one) => (
         <details key={`${one.kind} ${one.namespace} ${one.name}`} open={tried.results.length < 4} class={`notice ${one.outcome === "failed" ? "bad" : "info"}`}>
-          <summary>{one.outcome === "failed" ? "would fail" : one.outcome === "created" ? "would be created" : one.outcome === "unchanged" ? "would not change" : "would change"}: {one.kind} {one.namespace ? `${one.namespace}/` : ""}{one.name}</summary>
+          <summary>{one.outcome === "failed" ? t("would fail") : one.outcome === "created" ? t("would be created") : one.outcome === "unchanged" ? t("would not change") : t("would change")}: {one.kind} {one.namespace ? `${one.namespace}/` : ""}{one.name}</summary>
           {one.problem && <p class="bad-text break">{one.problem.detail ?? one.problem.title}</p>}
           {(one.warnings ?? []).map((text) => <p key={text} class="warn-text break">{text}</p>)}
           {one.diff && one.outcome !== "created" && <Diff text={one.diff} />}

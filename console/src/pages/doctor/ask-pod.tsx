@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { useCan } from "../../api/session";
 import { clusters } from "../../fleet";
+import { rich, t } from "../../language";
 import { query, setQuery } from "../../router";
 
 export interface PodAsked {
@@ -22,8 +23,8 @@ export function AskPod({ busy, onAsk }: { busy: boolean; onAsk: (asked: PodAsked
     { cluster, namespace: namespace || "*", resource: "pods", verb: "get" },
   ]);
   return (
-    <section class="card" aria-label="Ask a pod">
-      <header><h2>Ask a pod</h2></header>
+    <section class="card" aria-label={t("Ask a pod")}>
+      <header><h2>{t("Ask a pod")}</h2></header>
       <form
         class="body stack"
         onSubmit={(event) => {
@@ -31,16 +32,16 @@ export function AskPod({ busy, onAsk }: { busy: boolean; onAsk: (asked: PodAsked
           onAsk({ cluster, namespace, pod, port: port ? Number(port) : null });
         }}
       >
-        <p class="muted">A pod that serves Go's profiles (<code>/debug/pprof</code>) is asked for its goroutines, twice, through its API server. Nothing in it changes.</p>
+        <p class="muted">{rich("A pod that serves Go's profiles ({code}) is asked for its goroutines, twice, through its API server. Nothing in it changes.", { code: <code>/debug/pprof</code> })}</p>
         <div class="row wrap">
-          <label class="label">Cluster<select class="select" value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value })}>{[...new Set([...names, cluster])].filter(Boolean).map((name) => <option key={name} value={name}>{name}</option>)}</select></label>
+          <label class="label">{t("Cluster")}<select class="select" value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value })}>{[...new Set([...names, cluster])].filter(Boolean).map((name) => <option key={name} value={name}>{name}</option>)}</select></label>
           <label class="label">Namespace<input class="field" required spellcheck={false} value={namespace} onInput={(event) => setQuery({ namespace: event.currentTarget.value })} /></label>
           <label class="label">Pod<input class="field" required spellcheck={false} value={pod} onInput={(event) => setQuery({ pod: event.currentTarget.value })} /></label>
-          <label class="label">Port<input class="field" type="number" min={1} max={65535} placeholder="the usual" value={port} onInput={(event) => setPort(event.currentTarget.value)} /></label>
+          <label class="label">{t("Port")}<input class="field" style={{ width: "130px" }} type="number" min={1} max={65535} placeholder={t("the usual")} value={port} onInput={(event) => setPort(event.currentTarget.value)} /></label>
         </div>
         <div class="row">
-          <button type="submit" class="button primary" disabled={busy || !may || !mayIn}>{busy ? "Asking…" : "Ask it"}</button>
-          {!may && !busy && <span class="muted">Your roles do not let you forward to pods there.</span>}
+          <button type="submit" class="button primary" disabled={busy || !may || !mayIn}>{busy ? t("Asking…") : t("Ask it")}</button>
+          {!may && !busy && <span class="muted">{t("Your roles do not let you forward to pods there.")}</span>}
         </div>
       </form>
     </section>

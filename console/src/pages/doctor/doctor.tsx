@@ -5,6 +5,7 @@
 import { useRef, useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import { asProblem, type ApiProblem } from "../../api/problem";
+import { locale, rich, t } from "../../language";
 import { download } from "../../parts/download";
 import { Empty, ProblemNotice } from "../../parts/problem";
 import { clusters } from "../../fleet";
@@ -62,7 +63,7 @@ export default function Doctor() {
   /** Asks a pod for its profiles, twice: what stands still between the two is stuck. */
   const ask = async ({ cluster, namespace, pod, port }: PodAsked) => {
     setProblem(null);
-    setBusy(`${namespace}/${pod} of ${cluster}, which is asked twice, some seconds apart`);
+    setBusy(t("{namespace}/{pod} of {cluster}, which is asked twice, some seconds apart", { namespace, pod, cluster }));
     try {
       const route = path`/clusters/${cluster}/resources/pods/${pod}/doctor`;
       setReport(await api.post<Report>(route, port ? { port } : {}, { query: { namespace }, headers: { "request-timeout": "70s" } }));
@@ -76,7 +77,7 @@ export default function Doctor() {
     const size = files.reduce((sum, file) => sum + file.size, 0);
     setProblem(null);
     if (size > LARGEST) {
-      setProblem(asProblem(new Error(`These files have ${(size / 1048576).toFixed(0)} MiB, and 64 are the most that is taken here; on the command line, fairlead doctor takes any size`)));
+      setProblem(asProblem(new Error(t("These files have {what} MiB, and 64 are the most that is taken here; on the command line, fairlead doctor takes any size", { what: (size / 1048576).toFixed(0) }))));
       return;
     }
     setBusy(files.map(({ name }) => name).join(", "));
@@ -109,33 +110,33 @@ export default function Doctor() {
       }}
     >
       <header>
-        <h1>Doctor</h1>
+        <h1>{t("Doctor")}</h1>
         {report && (
           <button type="button" class="button" onClick={() => input.current?.click()}>
-            Examine others
+            {t("Examine others")}
           </button>
         )}
-        {report && <button type="button" class="button" onClick={() => setReport(null)}>Start over</button>}
+        {report && <button type="button" class="button" onClick={() => setReport(null)}>{t("Start over")}</button>}
         {report && (
           <button type="button" class="button quiet" onClick={() => save(report)}>
-            Save as JSON
+            {t("Save as JSON")}
           </button>
         )}
-        {busy && <span class="muted" role="status">Examining {busy}…</span>}
+        {busy && <span class="muted" role="status">{t("Examining {busy}…", { busy })}</span>}
       </header>
-      <input ref={input} type="file" multiple hidden aria-label="Files to examine" onChange={(event) => void examine([...(event.currentTarget.files ?? [])])} />
+      <input ref={input} type="file" multiple hidden aria-label={t("Files to examine")} onChange={(event) => void examine([...(event.currentTarget.files ?? [])])} />
       {problem && <ProblemNotice problem={problem} />}
       {report ? (
         <Shown report={report} />
       ) : (
         <>
-        <section class="dropzone" aria-label="Examine">
-          <h2>What is stuck?</h2>
+        <section class="dropzone" aria-label={t("Examine")}>
+          <h2>{t("What is stuck?")}</h2>
           <p class="muted">
-            Drop goroutine dumps, thread dumps, logs, metrics or a support bundle here: of any daemon, not only of this one. Two dumps some seconds apart say more than one.
+            {t("Drop goroutine dumps, thread dumps, logs, metrics or a support bundle here: of any daemon, not only of this one. Two dumps some seconds apart say more than one.")}
           </p>
           <button type="button" class="button primary" onClick={() => input.current?.click()}>
-            Choose files
+            {t("Choose files")}
           </button>
           <p class="muted small">
             <code>curl -s http://DAEMON:6060/debug/pprof/goroutine?debug=2 &gt; dump.txt</code>
@@ -162,9 +163,9 @@ function Shown({ report }: { report: Report }) {
         {report.inputs.map(({ name, taken_for, read }) => `${name}: ${taken_for.join(", ")}${read?.length ? `, ${read.join(", ")}` : ""}`).join("; ")}
       </p>
       {report.inputs.flatMap(({ name, refused }) => (refused ?? []).map(({ line, why }) => (
-        <div key={name + line + why} class="notice warn"><p class="break">{name}{line ? `, line ${line}` : ""}: {why}</p></div>
+        <div key={name + line + why} class="notice warn"><p class="break">{name}{line ? t(", line {line}", { line }) : ""}: {why}</p></div>
       )))}
-      {findings.length === 0 && <Empty title="No stall was found"><p>What waits there, waits as daemons do.</p></Empty>}
+      {findings.length === 0 && <Empty title={t("No stall was found")}><p>{t("What waits there, waits as daemons do.")}</p></Empty>}
       {report.graph && report.graph.nodes.length > 0 && <WaitGraph graph={report.graph} />}
       {findings.map((finding) => <One key={finding.id} finding={finding} />)}
       {(report.notes ?? []).map(({ text }) => <p key={text} class="muted break">{text}</p>)}
@@ -182,42 +183,42 @@ function One({ finding }: { finding: Finding }) {
       </header>
       <div class="body stack">
         <dl class="pairs">
-          <dt>Class</dt>
+          <dt>{t("Class")}</dt>
           <dd>{finding.class.replaceAll("_", " ")} <span class="faint">({finding.confidence.level}: {finding.confidence.why})</span></dd>
           {finding.waiters && finding.waiters.total > 0 && (
             <>
-              <dt>Waits</dt>
+              <dt>{t("Waits")}</dt>
               <dd>
-                {finding.waiters.total.toLocaleString("en")}
-                {finding.waiters.by_entry?.length ? `: ${finding.waiters.by_entry.slice(0, 4).map(({ name, count }) => `${count.toLocaleString("en")} ${name}`).join(", ")}` : ""}
+                {finding.waiters.total.toLocaleString(locale)}
+                {finding.waiters.by_entry?.length ? `: ${finding.waiters.by_entry.slice(0, 4).map(({ name, count }) => `${count.toLocaleString(locale)} ${name}`).join(", ")}` : ""}
               </dd>
             </>
           )}
-          {finding.since?.text && <><dt>Since</dt><dd>{finding.since.text}</dd></>}
-          <dt>Holder</dt>
+          {finding.since?.text && <><dt>{t("Since")}</dt><dd>{finding.since.text}</dd></>}
+          <dt>{t("Holder")}</dt>
           <dd>
-            {holders.length === 0 && (finding.no_holder ?? "not named")}
+            {holders.length === 0 && (finding.no_holder ?? t("not named"))}
             {holders.slice(0, 3).map((holder) => (
               <p key={holder.frame} class="break">
                 <code>{holder.frame}</code>
-                {holder.blocked_on && <span class="muted">, which waits for {holder.blocked_on}</span>} <span class="faint">({holder.confidence.level}: {holder.confidence.why})</span>
+                {holder.blocked_on && <span class="muted">{t(", which waits for {blocked_on}", { blocked_on: holder.blocked_on })}</span>} <span class="faint">({holder.confidence.level}: {holder.confidence.why})</span>
               </p>
             ))}
           </dd>
           {cycle.length > 0 && (
             <>
-              <dt>Circle</dt>
-              <dd>{cycle.map((step) => <p key={step.frame + step.holds} class="break"><code>{step.frame}</code> holds {step.holds} and waits for {step.waits_for}</p>)}</dd>
+              <dt>{t("Circle")}</dt>
+              <dd>{cycle.map((step) => <p key={step.frame + step.holds} class="break">{rich("{frame} holds {holds} and waits for {waits_for}", { frame: <code>{step.frame}</code>, holds: step.holds, waits_for: step.waits_for })}</p>)}</dd>
             </>
           )}
-          <dt>What to do</dt>
+          <dt>{t("What to do")}</dt>
           <dd class="break">{finding.remedy}</dd>
-          {(finding.collect_next ?? []).length > 0 && <><dt>Collect next</dt><dd class="break">{finding.collect_next?.join(" ")}</dd></>}
+          {(finding.collect_next ?? []).length > 0 && <><dt>{t("Collect next")}</dt><dd class="break">{finding.collect_next?.join(" ")}</dd></>}
         </dl>
         {(finding.details ?? []).map((text) => <p key={text} class="muted break">{text}</p>)}
         {evidence.length > 0 && (
           <details>
-            <summary class="muted">Evidence ({evidence.length})</summary>
+            <summary class="muted">{t("Evidence ({count})", { count: evidence.length })}</summary>
             <pre class="evidence" tabIndex={0}>{evidence.map(({ input, line, text }) => `${input}${line ? `:${line}` : ""}  ${text}`).join("\n")}</pre>
           </details>
         )}

@@ -2,6 +2,8 @@
  * Who waits for what, and who holds it: from those who wait on the left, over what they wait for, to who
  * holds it on the right. Goroutines that came the same way are one box with their number.
  */
+import { locale, t } from "../../language";
+
 export interface Graph {
   nodes: { id: string; kind: "goroutines" | "resource"; label: string; count: number; finding?: string }[];
   edges: { from: string; to: string; kind: "waits_for" | "held_by"; count: number; confidence: string; in_cycle?: boolean }[];
@@ -58,8 +60,8 @@ export function WaitGraph({ graph }: { graph: Graph }) {
   const y = ({ column, row }: Placed) => (row + (tall - inColumn(column)) / 2) * (HEIGHT + DOWN) + 1;
   const hidden = graph.nodes.length - placed.length;
   return (
-    <section class="card waitgraph" aria-label="Who waits for whom" tabIndex={0}>
-      <svg role="img" aria-label={`${placed.length} boxes: who waits for what, and who holds it`} width={wide * (WIDTH + ACROSS) - ACROSS + 2} height={tall * (HEIGHT + DOWN)}>
+    <section class="card waitgraph" aria-label={t("Who waits for whom")} tabIndex={0}>
+      <svg role="img" aria-label={t("{count} boxes: who waits for what, and who holds it", { count: placed.length })} width={wide * (WIDTH + ACROSS) - ACROSS + 2} height={tall * (HEIGHT + DOWN)}>
         <defs>
           <marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="7" markerHeight="7" orient="auto-start-reverse">
             <path d="M0 0 8 4 0 8z" style={{ fill: "context-stroke", stroke: "none" }} />
@@ -80,11 +82,11 @@ export function WaitGraph({ graph }: { graph: Graph }) {
             <title>{node.label}</title>
             <rect width={WIDTH} height={HEIGHT} rx="6" />
             <text x="10" y="18">{short(node.label, 36)}</text>
-            <text x="10" y="35" class="count">{node.kind === "resource" ? `${node.count.toLocaleString("en")} wait for it` : node.holder ? "holds it" : `${node.count.toLocaleString("en")} wait here`}</text>
+            <text x="10" y="35" class="count">{node.kind === "resource" ? t("{count} wait for it", { count: node.count.toLocaleString(locale) }) : node.holder ? t("holds it") : t("{count} wait here", { count: node.count.toLocaleString(locale) })}</text>
           </g>
         ))}
       </svg>
-      {hidden > 0 && <p class="body muted">{hidden} smaller boxes are not drawn.</p>}
+      {hidden > 0 && <p class="body muted">{t("{hidden} smaller boxes are not drawn.", { hidden })}</p>}
     </section>
   );
 }

@@ -2,6 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { fleet, kindPath, kindsOf, resolve } from "../../fleet";
 import { useKeys } from "../../keys";
+import { locale, t } from "../../language";
 import { useRows } from "../../live/live";
 import type { Column, Row } from "../../live/protocol";
 import { selection } from "../../nav";
@@ -33,9 +34,9 @@ export default function Events() {
   );
   const { update } = rows;
   useKeys([
-    { key: "/", does: "filter", run: () => document.getElementById("filter")?.focus() },
-    { key: "w", does: "warnings only", run: () => setQuery({ type: warnings ? null : "Warning" }) },
-    { key: "Escape", does: "clear", run: () => setQuery({ q: null }) },
+    { key: "/", does: t("filter"), run: () => document.getElementById("filter")?.focus() },
+    { key: "w", does: t("warnings only"), run: () => setQuery({ type: warnings ? null : "Warning" }) },
+    { key: "Escape", does: t("clear"), run: () => setQuery({ q: null }) },
   ]);
   const open = (row: Row) => {
     const [kind = "", ...rest] = cell(update.columns, row, "Object").split("/");
@@ -43,7 +44,7 @@ export default function Events() {
       .then((kinds) => {
         const found = kinds.find((one) => one.kind.toLowerCase() === kind.toLowerCase() && one.verbs.includes("get"));
         if (found) navigate(object({ cluster: row.cluster, kind: kindPath(found), namespace: found.namespaced ? row.namespace : null, name: rest.join("/") }));
-        else toast(`${row.cluster} serves no kind ${kind}.`, "info");
+        else toast(t("{cluster} serves no kind {kind}.", { cluster: row.cluster, kind }), "info");
       })
       .catch((error: unknown) => toastProblem(error));
   };
@@ -51,30 +52,30 @@ export default function Events() {
     const read = (name: string) => (row: Row) => cell(update.columns, row, name);
     const [seen, type, reason, about, message, count] = ["Last Seen", "Type", "Reason", "Object", "Message", "Count"].map(read) as [(row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string, (row: Row) => string];
     return [
-      { id: "seen", title: "Last", width: "72px", end: true, cell: (row) => <Age time={seen(row)} /> },
-      { id: "reason", title: "Reason", width: "minmax(110px, .9fr)", cell: (row) => <span class={type(row) === "Warning" ? "warn-text" : ""}>{type(row) === "Warning" && <span class="dot warn" style={{ marginRight: "7px" }} />}{reason(row)}</span> },
-      { id: "object", title: "Object", width: "minmax(140px, 1.2fr)", cell: (row) => <span title={about(row)}>{about(row)}</span> },
-      { id: "message", title: "Message", width: "minmax(220px, 3.4fr)", cell: (row) => <span class="muted" title={message(row)}>{message(row)}</span> },
-      { id: "count", title: "Times", width: "64px", end: true, cell: (row) => (Number(count(row)) > 1 ? count(row) : "") },
+      { id: "seen", title: t("Last"), width: "72px", end: true, cell: (row) => <Age time={seen(row)} /> },
+      { id: "reason", title: t("Reason"), width: "minmax(110px, .9fr)", cell: (row) => <span class={type(row) === "Warning" ? "warn-text" : ""}>{type(row) === "Warning" && <span class="dot warn" style={{ marginRight: "7px" }} />}{reason(row)}</span> },
+      { id: "object", title: t("Object"), width: "minmax(140px, 1.2fr)", cell: (row) => <span title={about(row)}>{about(row)}</span> },
+      { id: "message", title: t("Message"), width: "minmax(220px, 3.4fr)", cell: (row) => <span class="muted" title={message(row)}>{message(row)}</span> },
+      { id: "count", title: t("Times"), width: "64px", end: true, cell: (row) => (Number(count(row)) > 1 ? count(row) : "") },
       { id: "namespace", title: "Namespace", width: "minmax(100px, .7fr)", cell: ({ namespace }) => namespace },
-      ...(names.length > 1 ? [{ id: "cluster", title: "Cluster", width: "minmax(96px, .6fr)", cell: ({ cluster }: Row) => cluster }] : []),
+      ...(names.length > 1 ? [{ id: "cluster", title: t("Cluster"), width: "minmax(96px, .6fr)", cell: ({ cluster }: Row) => cluster }] : []),
     ];
   }, [update.columns, names.length]);
   return (
     <div class="page full explore">
       <header>
-        <h1>Events</h1>
-        <span class="muted number">{update.matched !== update.total ? `${update.matched.toLocaleString("en")} of ` : ""}{update.total.toLocaleString("en")}</span>
+        <h1>{t("Events")}</h1>
+        <span class="muted number">{update.matched !== update.total ? `${t("{matched} of", { matched: update.matched.toLocaleString(locale) })} ` : ""}{update.total.toLocaleString(locale)}</span>
         <div class="filterbox">
-          <input id="filter" class="field" type="search" placeholder="Filter" aria-label="Filter events" spellcheck={false} value={filter} onInput={(event) => setQuery({ q: event.currentTarget.value })} onKeyDown={(event) => { if (event.key === "Enter" || event.key === "Escape") event.currentTarget.blur(); }} />
+          <input id="filter" class="field" type="search" placeholder={t("Filter")} aria-label={t("Filter events")} spellcheck={false} value={filter} onInput={(event) => setQuery({ q: event.currentTarget.value })} onKeyDown={(event) => { if (event.key === "Enter" || event.key === "Escape") event.currentTarget.blur(); }} />
         </div>
         <NamespaceChooser clusters={names} chosen={namespaces} onChoose={(chosen) => setQuery({ ns: chosen.join(",") }, true)} />
-        <label class="row"><input type="checkbox" class="check" checked={warnings} onChange={() => setQuery({ type: warnings ? null : "Warning" })} /> Warnings only</label>
+        <label class="row"><input type="checkbox" class="check" checked={warnings} onChange={() => setQuery({ type: warnings ? null : "Warning" })} /> {t("Warnings only")}</label>
       </header>
       <Strip names={names} states={update.states} counts={update.counts} />
       {update.problem && <ProblemNotice problem={bodyProblem(update.problem)} again={() => location.reload()} />}
       <VirtualTable<Row>
-        label="Events"
+        label={t("Events")}
         columns={columns}
         count={update.matched}
         row={(index) => update.rows[index - update.start]}
@@ -86,7 +87,7 @@ export default function Events() {
         version={columns}
       >
         {update.matched === 0 && !update.problem && (
-          update.synced ? <Empty title="Nothing happened">{filter || warnings ? <p>The filter hides {update.total.toLocaleString("en")}.</p> : <p>Kubernetes forgets events after an hour, mostly.</p>}</Empty> : <div style={{ padding: "14px" }}><Loading lines={6} /></div>
+          update.synced ? <Empty title={t("Nothing happened")}>{filter || warnings ? <p>{t("The filter hides {total}.", { total: update.total.toLocaleString(locale) })}</p> : <p>{t("Kubernetes forgets events after an hour, mostly.")}</p>}</Empty> : <div style={{ padding: "14px" }}><Loading lines={6} /></div>
         )}
       </VirtualTable>
     </div>

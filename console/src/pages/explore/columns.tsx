@@ -1,5 +1,6 @@
 /** The columns of a table of objects: those of the API server, with ours before them. */
 import { useState } from "preact/hooks";
+import { locale, t } from "../../language";
 import type { Column, Row } from "../../live/protocol";
 import { isAge } from "../../live/sort";
 import { Filter } from "../../parts/icons";
@@ -33,7 +34,7 @@ interface Wanted {
 }
 
 const WIDTHS: Record<string, string> = {
-  ready: "92px",
+  ready: "78px",
   "up-to-date": "88px",
   available: "82px",
   desired: "72px",
@@ -42,7 +43,8 @@ const WIDTHS: Record<string, string> = {
   data: "60px",
   completions: "96px",
   age: "76px",
-  status: "minmax(130px, 1fr)",
+  // `CrashLoopBackOff` and `ContainerCreating` are read whole.
+  status: "minmax(156px, 1fr)",
   version: "minmax(90px, .6fr)",
   message: "minmax(260px, 4fr)",
   type: "minmax(96px, .8fr)",
@@ -59,16 +61,16 @@ export function columnsOf(wanted: Wanted): TableColumn<Row>[] {
   const own: TableColumn<Row>[] = [
     {
       id: "pick",
-      title: <span class="hidden">Selected</span>,
+      title: <span class="hidden">{t("Selected")}</span>,
       width: "34px",
       cell: (row) => (
-        <input type="checkbox" class="check" aria-label={`Select ${row.name}`} checked={picked.has(rowKey(row))} onChange={() => pick(row)} />
+        <input type="checkbox" class="check" aria-label={t("Select {name}", { name: row.name })} checked={picked.has(rowKey(row))} onChange={() => pick(row)} />
       ),
     },
     {
       id: "Name",
-      title: "Name",
-      width: "minmax(170px, 2.4fr)",
+      title: t("Name"),
+      width: "minmax(190px, 2.4fr)",
       sorts: true,
       cell: ({ cluster, namespace, name }) => (
         <a href={object({ cluster, kind, namespace: namespace ?? null, name })} title={name}>{name}</a>
@@ -85,7 +87,7 @@ export function columnsOf(wanted: Wanted): TableColumn<Row>[] {
     });
   }
   if (wanted.manyClusters) {
-    own.push({ id: "Cluster", title: "Cluster", width: "minmax(96px, .8fr)", sorts: true, extra: extra("Cluster"), cell: ({ cluster }) => <span title={cluster}>{cluster}</span> });
+    own.push({ id: "Cluster", title: t("Cluster"), width: "minmax(96px, .8fr)", sorts: true, extra: extra("Cluster"), cell: ({ cluster }) => <span title={cluster}>{cluster}</span> });
   }
   const theirs = wanted.columns.flatMap((column, index): TableColumn<Row>[] => {
     if (column.name === "Name" || column.name === "Namespace" || (column.priority > 0 && !wanted.wide)) return [];
@@ -121,7 +123,7 @@ function measured({ kind, usage, nodes }: Wanted): TableColumn<Row>[] {
     const width = kind === "nodes" ? "minmax(110px, .8fr)" : "78px";
     columns.push(
       { id: "CPU used", title: "CPU", width, end: kind === "pods", cell: (row) => meter(row, "CPU", "cpuMillis", cores) },
-      { id: "Memory used", title: "Memory", width, end: kind === "pods", cell: (row) => meter(row, "Memory", "memoryBytes", memory) },
+      { id: "Memory used", title: t("Memory"), width, end: kind === "pods", cell: (row) => meter(row, "Memory", "memoryBytes", memory) },
     );
   }
   if (kind === "nodes") columns.push({ id: "Taints", title: "Taints", width: "minmax(150px, 1.4fr)", cell: (row) => <Taints of={factOf(nodes, row)?.taints ?? []} /> });
@@ -148,7 +150,7 @@ export function Cell({ column, type, value, done = false }: { column: string; ty
 
 function ColumnFilter({ column, values, chosen }: { column: string; values: Wanted["values"]; chosen: string[] }) {
   return (
-    <Popover class={`filter${chosen.length ? " on" : ""}`} name={`Filter by ${column}`} label={<Filter size={12} />}>
+    <Popover class={`filter${chosen.length ? " on" : ""}`} name={t("Filter by {column}", { column })} label={<Filter size={12} />}>
       {() => <Values column={column} values={values} chosen={chosen} />}
     </Popover>
   );
@@ -166,11 +168,11 @@ function Values({ column, values, chosen }: { column: string; values: Wanted["va
       {found?.map(([value, count]) => (
         <label key={value} class="item">
           <input type="checkbox" class="check" checked={chosen.includes(value)} onChange={() => toggle(value)} />
-          <span class="clip grow">{value || "(empty)"}</span>
-          <span class="faint number">{count.toLocaleString("en")}</span>
+          <span class="clip grow">{value || t("(empty)")}</span>
+          <span class="faint number">{count.toLocaleString(locale)}</span>
         </label>
       ))}
-      {found?.length === 0 && <p class="muted small" style={{ padding: "6px 9px" }}>There are no values yet.</p>}
+      {found?.length === 0 && <p class="muted small" style={{ padding: "6px 9px" }}>{t("There are no values yet.")}</p>}
     </div>
   );
 }

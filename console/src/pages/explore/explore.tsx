@@ -4,6 +4,7 @@ import type { Kind } from "../../api/schema";
 import { useCan } from "../../api/session";
 import { clusters, findKind, fleet, kindPath, kindsOf, resolve } from "../../fleet";
 import { useKeys } from "../../keys";
+import { locale, t } from "../../language";
 import { useRows } from "../../live/live";
 import type { Row } from "../../live/protocol";
 import { tableSubscription } from "../../live/table";
@@ -65,7 +66,8 @@ export default function Explore({ params }: PageProps) {
   const names = resolve(selection);
   const table = useTableQuery();
   const served = useKind(names, kind);
-  const [at, setAt] = useState(0);
+  // The row at hand, once there is one, stays at hand when rows come in above it.
+  const [cursor, setCursor] = useState<{ index: number; row: string | null }>({ index: 0, row: null });
   const [picked, setPicked] = useState<Map<string, Row>>(new Map());
   const title = navKinds.flatMap((group) => group.kinds).find((one) => one.kind === kind)?.title ?? served?.kind ?? kind;
 
@@ -75,7 +77,7 @@ export default function Explore({ params }: PageProps) {
   }, [served, kind]);
   useEffect(() => {
     setPicked(new Map());
-    setAt(0);
+    setCursor({ index: 0, row: null });
   }, [kind, params["clusters"]]);
 
   const waiting = selection.includes(ALL) && !fleet.value;
@@ -90,6 +92,7 @@ export default function Explore({ params }: PageProps) {
   const placeOf = ({ cluster, namespace, name }: Row): ObjectPlace => ({ cluster, kind, namespace: namespace ?? null, name });
   const open = (row: Row, tab?: string) => navigate(object(placeOf(row), tab ? { tab } : undefined));
   const peek = (row: Row) => setQuery({ peek: `${row.cluster}/${row.namespace ?? ""}/${row.name}` });
+  const hold = (index: number, row: Row | undefined) => setCursor({ index, row: row ? rowKey(row) : null });
   const pick = (row: Row) =>
     setPicked((before) => {
       const next = new Map(before);
@@ -122,10 +125,10 @@ export default function Explore({ params }: PageProps) {
   );
 
   useKeys([
-    { key: "/", does: "filter", run: () => document.getElementById("filter")?.focus() },
+    { key: "/", does: t("filter"), run: () => document.getElementById("filter")?.focus() },
     {
       key: "Escape",
-      does: "close, clear",
+      does: t("close, clear"),
       run: () => {
         if (table.peek) setQuery({ peek: null });
         else if (picked.size) setPicked(new Map());
@@ -135,13 +138,13 @@ export default function Explore({ params }: PageProps) {
   ]);
 
   const move = (index: number) => {
-    setAt(index);
     const row = update.rows[index - update.start];
+    hold(index, row);
     if (table.peek && row) peek(row);
   };
   // The row that is looked at beside the table is the one at hand, also after a reload.
-  const peeked = table.peek ? update.rows.findIndex((row) => `${row.cluster}/${row.namespace ?? ""}/${row.name}` === table.peek) : -1;
-  const shownAt = peeked >= 0 ? update.start + peeked : Math.min(at, Math.max(0, update.matched - 1));
+  const held = update.rows.findIndex((row) => (table.peek ? `${row.cluster}/${row.namespace ?? ""}/${row.name}` === table.peek : rowKey(row) === cursor.row));
+  const shownAt = held >= 0 ? update.start + held : Math.min(cursor.index, Math.max(0, update.matched - 1));
   const stale = new Set(Object.entries(update.states).filter(([, { state }]) => state === "stale").map(([name]) => name));
   const restricted = table.filter || Object.keys(table.only).length > 0 || table.labels || table.fields;
 
@@ -150,8 +153,8 @@ export default function Explore({ params }: PageProps) {
       <header>
         <h1>{title}</h1>
         <span class="muted number" role="status" aria-live="off">
-          {update.matched !== update.total ? `${update.matched.toLocaleString("en")} of ` : ""}
-          <span data-total={update.total} data-synced={update.synced}>{update.total.toLocaleString("en")}</span>
+          {update.matched !== update.total ? `${t("{matched} of", { matched: update.matched.toLocaleString(locale) })} ` : ""}
+          <span data-total={update.total} data-synced={update.synced}>{update.total.toLocaleString(locale)}</span>
           {!update.synced && update.total > 0 ? " …" : ""}
         </span>
         <div class="filterbox">
@@ -159,8 +162,8 @@ export default function Explore({ params }: PageProps) {
             id="filter"
             class="field"
             type="search"
-            placeholder="Filter: web -canary status:crash app=shop /re/"
-            aria-label="Filter rows"
+            placeholder={t("Filter: web -canary status:crash app=shop /re/")}
+            aria-label={t("Filter rows")}
             spellcheck={false}
             autocomplete="off"
             value={table.filter}
@@ -172,8 +175,8 @@ export default function Explore({ params }: PageProps) {
         </div>
         {(served?.namespaced ?? true) && <NamespaceChooser clusters={names} chosen={table.namespaces} onChoose={(chosen) => setQuery({ ns: chosen.join(",") }, true)} />}
         {Object.entries(table.only).map(([column, values]) => (
-          <button key={column} type="button" class="tag info" onClick={() => setQuery({ [`only.${column}`]: null })} aria-label={`Remove the filter on ${column}`}>
-            {column}: {values.join(", ") || "empty"} <Cross size={12} />
+          <button key={column} type="button" class="tag info" onClick={() => setQuery({ [`only.${column}`]: null })} aria-label={t("Remove the filter on {column}", { column })}>
+            {column}: {values.join(", ") || t("empty")} <Cross size={12} />
           </button>
         ))}
         {table.labels && (
@@ -186,20 +189,21 @@ export default function Explore({ params }: PageProps) {
             {table.fields} <Cross size={12} />
           </button>
         )}
-        <span class="grow" />
-        <SaveSearch title={[title, table.filter || table.namespaces.join(", ")].filter(Boolean).join(": ")} note={selection.includes(ALL) ? "all clusters" : selection.join(", ")} />
-        <button type="button" class="button quiet" aria-pressed={table.wide} onClick={() => setQuery({ wide: table.wide ? null : "1" })}>
-          {table.wide ? "Fewer columns" : "More columns"}
-        </button>
-        {mayCreate && <a class="button quiet" href={href("/create", { cluster: answering[0] ?? "", ns: table.namespaces[0] ?? "", kind: served?.kind ?? "" })}>Create…</a>}
-        {(!isPinned(kind) || pins.value.some((one) => one.kind === kind)) && (
-          <button type="button" class="button quiet icon" aria-pressed={isPinned(kind)} title={isPinned(kind) ? "Unpin" : "Pin to the sidebar"} aria-label="Pin" onClick={() => togglePin({ kind, title })}>
-            <Pin />
+        <div class="row end">
+          <SaveSearch title={[title, table.filter || table.namespaces.join(", ")].filter(Boolean).join(": ")} note={selection.includes(ALL) ? t("all clusters") : selection.join(", ")} />
+          <button type="button" class="button quiet" aria-pressed={table.wide} onClick={() => setQuery({ wide: table.wide ? null : "1" })}>
+            {table.wide ? t("Fewer columns") : t("More columns")}
           </button>
-        )}
+          {mayCreate && <a class="button quiet" href={href("/create", { cluster: answering[0] ?? "", ns: table.namespaces[0] ?? "", kind: served?.kind ?? "" })}>{t("Create…")}</a>}
+          {(!isPinned(kind) || pins.value.some((one) => one.kind === kind)) && (
+            <button type="button" class="button quiet icon" aria-pressed={isPinned(kind)} title={isPinned(kind) ? t("Unpin") : t("Pin to the sidebar")} aria-label={t("Pin")} onClick={() => togglePin({ kind, title })}>
+              <Pin />
+            </button>
+          )}
+        </div>
       </header>
       <Strip names={names} states={update.states} counts={update.counts} />
-      {update.filterProblem && <p class="warn-text small">{update.filterProblem}</p>}
+      {update.filterProblem && <p class="warn-text small">{t("{text} is not a regular expression.", { text: update.filterProblem })}</p>}
       {update.problem && <ProblemNotice problem={bodyProblem(update.problem)} again={() => location.reload()} />}
       {picked.size > 0 && <BulkBar kind={kind} places={[...picked.values()].map(placeOf)} onAll={() => void rows.all().then((all) => setPicked(new Map(all.map((row) => [rowKey(row), row]))))} onClear={() => setPicked(new Map())} matched={update.matched} />}
       <div class="split">
@@ -216,7 +220,7 @@ export default function Explore({ params }: PageProps) {
             if (!event) return open(row);
             if ((event.target as Element).closest("a, button, input")) return;
             const index = update.rows.indexOf(row);
-            if (index >= 0) setAt(update.start + index);
+            if (index >= 0) hold(update.start + index, row);
             peek(row);
           }}
           isStale={({ cluster }) => stale.has(cluster)}
@@ -224,21 +228,28 @@ export default function Explore({ params }: PageProps) {
           onSort={(sort) => setQuery({ sort: sort.join(",") })}
           version={columns}
           keys={[
-            { key: "p", does: "look at the row", run: peek },
-            { key: "x", does: "select the row", run: pick },
+            { key: "p", does: t("look at the row"), run: peek },
+            {
+              key: "x",
+              does: t("select the row"),
+              run: (row: Row) => {
+                hold(shownAt, row);
+                pick(row);
+              },
+            },
             { key: "y", does: "YAML", run: (row) => open(row, "yaml") },
-            { key: "d", does: "describe", run: (row) => open(row) },
+            { key: "d", does: t("describe"), run: (row) => open(row) },
             ...(kind === "pods" || /^(deployments|statefulsets|daemonsets|replicasets)\.apps$|^jobs\.batch$/.test(kind)
-              ? [{ key: "l", does: "logs", run: (row: Row) => open(row, "logs") }]
+              ? [{ key: "l", does: t("logs"), run: (row: Row) => open(row, "logs") }]
               : []),
-            ...(kind === "pods" ? [{ key: "s", does: "shell", run: (row: Row) => open(row, "shell") }] : []),
+            ...(kind === "pods" ? [{ key: "s", does: t("shell"), run: (row: Row) => open(row, "shell") }] : []),
           ]}
         >
           {update.matched === 0 && !update.problem && (
             update.synced || Object.values(update.states).every(({ state }) => state !== "connecting" && state !== "live") && Object.keys(update.states).length > 0 ? (
-              <Empty title={update.total ? "Nothing matches" : served === null ? `No cluster here serves ${kind}` : "There is nothing here"}>
-                {restricted && update.total > 0 && <p>The filter hides {update.total.toLocaleString("en")}. <button type="button" class="button" onClick={() => navigate(explore(selection, kind), { replace: true })}>Clear it</button></p>}
-                {!update.total && Object.values(update.states).some(({ state }) => state !== "live") && <p>The line above says which clusters did not answer.</p>}
+              <Empty title={update.total ? t("Nothing matches") : served === null ? t("No cluster here serves {kind}", { kind }) : t("There is nothing here")}>
+                {restricted && update.total > 0 && <p>{t("The filter hides {total}.", { total: update.total.toLocaleString(locale) })}{" "}<button type="button" class="button" onClick={() => navigate(explore(selection, kind), { replace: true })}>{t("Clear it")}</button></p>}
+                {!update.total && Object.values(update.states).some(({ state }) => state !== "live") && <p>{t("The line above says which clusters did not answer.")}</p>}
               </Empty>
             ) : (
               <div style={{ padding: "14px" }}><Loading lines={6} /></div>

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
+import { t } from "../../language";
 import { Check, Down } from "../../parts/icons";
 import { Popover } from "../../parts/popover";
 
@@ -14,7 +15,7 @@ const ASKED = 12;
 
 export function NamespaceChooser(props: { clusters: string[]; chosen: string[]; onChoose: (chosen: string[]) => void }) {
   const { chosen } = props;
-  const label = !chosen.length ? "All namespaces" : chosen.length === 1 ? (chosen[0] as string) : `${chosen.length} namespaces`;
+  const label = !chosen.length ? t("All namespaces") : chosen.length === 1 ? (chosen[0] as string) : t("{count} namespaces", { count: chosen.length });
   return (
     <Popover class="button" title={chosen.join(", ")} label={<><span class="clip" style={{ maxWidth: "200px" }}>{label}</span><Down size={12} /></>}>
       {(close) => <Choices {...props} close={close} />}
@@ -45,8 +46,8 @@ function Choices({ clusters, chosen, onChoose, close }: { clusters: string[]; ch
     <div class="stack" style={{ width: "280px" }}>
       <input
         class="field"
-        placeholder="Find or type a namespace"
-        aria-label="Find or type a namespace"
+        placeholder={t("Find or type a namespace")}
+        aria-label={t("Find or type a namespace")}
         value={text}
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={(event) => {
@@ -55,17 +56,17 @@ function Choices({ clusters, chosen, onChoose, close }: { clusters: string[]; ch
       />
       <div class="choices">
         <button type="button" class="item" onClick={() => { onChoose([]); close(); }}>
-          <span class="grow">All that I may see</span>
+          <span class="grow">{t("All that I may see")}</span>
           {!chosen.length && <Check />}
         </button>
         {shown.slice(0, 300).map((name) => (
           <div key={name} class="row" style={{ gap: "2px" }}>
-            <input type="checkbox" class="check" style={{ marginLeft: "9px" }} aria-label={`Add ${name}`} checked={chosen.includes(name)} onChange={() => toggle(name)} />
+            <input type="checkbox" class="check" style={{ marginLeft: "9px" }} aria-label={t("Add {name}", { name })} checked={chosen.includes(name)} onChange={() => toggle(name)} />
             <button type="button" class="item grow" onClick={() => only(name)}><span class="clip">{name}</span></button>
           </div>
         ))}
-        {found.loading && !found.data && <p class="muted small" style={{ padding: "6px 9px" }}>Asking…</p>}
-        {text && !shown.length && <button type="button" class="item" onClick={() => only(text)}>Use “{text}”</button>}
+        {found.loading && !found.data && <p class="muted small" style={{ padding: "6px 9px" }}>{t("Asking…")}</p>}
+        {text && !shown.length && <button type="button" class="item" onClick={() => only(text)}>{t("Use “{text}”", { text })}</button>}
       </div>
     </div>
   );

@@ -2,6 +2,7 @@
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { Description } from "../../api/schema";
+import { t } from "../../language";
 import { Cross } from "../../parts/icons";
 import { Loaded } from "../../parts/problem";
 import { object } from "../../places";
@@ -15,15 +16,15 @@ export function Peek({ kind, of, onClose }: { kind: string; of: string; onClose:
     api.get<Description>(path`/clusters/${cluster}/resources/${kind}/${name}/describe`, { query: { namespace }, signal }),
   );
   return (
-    <aside class="peek" aria-label={`About ${name}`}>
+    <aside class="peek" aria-label={t("About {name}", { name })}>
       <header>
         <div class="grow">
           <h2 class="clip" title={name}><a href={object(place)}>{name}</a></h2>
           <p class="muted small clip">{[cluster, namespace].filter(Boolean).join(" / ")}</p>
         </div>
-        {kind === "pods" && <a class="button" href={object(place, { tab: "logs" })}>Logs</a>}
+        {kind === "pods" && <a class="button" href={object(place, { tab: "logs" })}>{t("Logs")}</a>}
         <a class="button" href={object(place, { tab: "yaml" })}>YAML</a>
-        <button type="button" class="button quiet icon" aria-label="Close" onClick={onClose}><Cross /></button>
+        <button type="button" class="button quiet icon" aria-label={t("Close")} onClick={onClose}><Cross /></button>
       </header>
       <div class="body">
         <Loaded of={described}>{(data) => <Overview place={place} description={data} />}</Loaded>

@@ -1,5 +1,6 @@
 /** Says of each cluster whether it answered, how long it took, and why not. */
 import { cluster, clusterTone } from "../../fleet";
+import { locale, t } from "../../language";
 import type { ClusterState } from "../../live/protocol";
 import { age, latency, now } from "../../parts/time";
 import { clusterPage } from "../../places";
@@ -16,12 +17,12 @@ export function Strip({ names, states, counts }: { names: string[]; states: Reco
   const others = names.filter((name) => states[name]?.state !== "live");
   const many = well.length > NAMED;
   if (names.length === 1 && well.length === 1 && names[0]) {
-    return <div class="strip" aria-label="Clusters"><Live name={names[0]} state={states[names[0]]} /></div>;
+    return <div class="strip" aria-label={t("Clusters")}><Live name={names[0]} state={states[names[0]]} /></div>;
   }
   return (
-    <div class="strip" aria-label="Clusters">
+    <div class="strip" aria-label={t("Clusters")}>
       {many ? (
-        <span class="one"><span class="dot ok" />{well.length} clusters answer</span>
+        <span class="one"><span class="dot ok" />{t("{count} clusters answer", { count: well.length })}</span>
       ) : (
         well.map((name) => <Live key={name} name={name} state={states[name]} count={counts[name]} />)
       )}
@@ -36,7 +37,7 @@ function Live({ name, state, count }: { name: string; state: ClusterState | unde
       <span class="dot ok" />
       <span class="clip">{name}</span>
       {state?.latencyMs !== undefined && <span class="faint number">{latency(state.latencyMs)}</span>}
-      {count !== undefined && <span class="faint number">{count.toLocaleString("en")}</span>}
+      {count !== undefined && <span class="faint number">{count.toLocaleString(locale)}</span>}
     </span>
   );
 }
@@ -58,9 +59,9 @@ function Other({ name, state, count }: { name: string; state: ClusterState | und
         {word}
         {since ? ` ${age(since, now.value)}` : ""}
       </span>
-      {word === "stale" && count !== undefined && <span>{count.toLocaleString("en")} rows kept</span>}
+      {word === "stale" && count !== undefined && <span>{t("{count} rows kept", { count: count.toLocaleString(locale) })}</span>}
       {why && <span class="clip" style={{ maxWidth: "56ch" }}>{why}</span>}
-      {seconds > 0 && <span class="faint">next try {seconds} s</span>}
+      {seconds > 0 && <span class="faint">{t("next try {seconds} s", { seconds })}</span>}
     </span>
   );
 }

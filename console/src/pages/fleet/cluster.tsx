@@ -5,6 +5,7 @@ import { useFetch } from "../../api/fetching";
 import type { Cluster, Tested } from "../../api/schema";
 import { forgetKinds } from "../../fleet";
 import { downloadKubeconfig } from "../../kubeconfig";
+import { t } from "../../language";
 import { confirm, Dialog } from "../../parts/dialog";
 import { Dots } from "../../parts/icons";
 import { Popover } from "../../parts/popover";
@@ -18,30 +19,30 @@ export function ClusterMenu({ cluster, mayChange, mayDelete }: { cluster: Cluste
   const enable = (enabled: boolean) =>
     api
       .patch(path`/clusters/${name}`, { enabled })
-      .then(() => toast(`${name} is ${enabled ? "enabled" : "disabled"}.`))
+      .then(() => toast(enabled ? t("{name} is enabled.", { name }) : t("{name} is disabled.", { name })))
       .catch((error: unknown) => toastProblem(error));
   const reset = () =>
     api
       .post(path`/clusters/${name}/kinds/reset`)
       .then(() => {
         forgetKinds(name);
-        toast(`The kinds of ${name} are looked up anew.`);
+        toast(t("The kinds of {name} are looked up anew.", { name }));
       })
       .catch((error: unknown) => toastProblem(error));
   const remove = () =>
     confirm({
-      title: `Remove ${name}?`,
-      text: "Fairlead forgets how to reach the cluster. Nothing in the cluster changes.",
-      verb: "Remove",
+      title: t("Remove {name}?", { name }),
+      text: t("Fairlead forgets how to reach the cluster. Nothing in the cluster changes."),
+      verb: t("Remove"),
       danger: true,
       name,
       run: async () => {
         await api.delete(path`/clusters/${name}`);
-        toast(`${name} is removed.`);
+        toast(t("{name} is removed.", { name }));
       },
     });
   return (
-    <Popover class="button quiet icon" name={`More for ${name}`} label={<Dots />}>
+    <Popover class="button quiet icon" name={t("More for {name}", { name })} label={<Dots />}>
       {(close) => (
         <>
           <a class="item" href={explore([name], "pods")}>Pods</a>
@@ -52,15 +53,15 @@ export function ClusterMenu({ cluster, mayChange, mayDelete }: { cluster: Cluste
             <>
               <hr />
               {state === "disabled" ? (
-                <button type="button" class="item" onClick={() => { close(); void enable(true); }}>Enable</button>
+                <button type="button" class="item" onClick={() => { close(); void enable(true); }}>{t("Enable")}</button>
               ) : (
-                <button type="button" class="item" onClick={() => { close(); void enable(false); }}>Disable</button>
+                <button type="button" class="item" onClick={() => { close(); void enable(false); }}>{t("Disable")}</button>
               )}
-              <button type="button" class="item" onClick={() => { close(); void reset(); }}>Forget its kinds</button>
+              <button type="button" class="item" onClick={() => { close(); void reset(); }}>{t("Forget its kinds")}</button>
             </>
           )}
           {mayDelete && /import/i.test(source) && (
-            <button type="button" class="item danger" onClick={() => { close(); remove(); }}>Remove…</button>
+            <button type="button" class="item danger" onClick={() => { close(); remove(); }}>{t("Remove…")}</button>
           )}
         </>
       )}
@@ -69,11 +70,11 @@ export function ClusterMenu({ cluster, mayChange, mayDelete }: { cluster: Cluste
 }
 
 const STEPS: Record<string, string> = {
-  resolve: "Find the server's address",
-  connect: "Connect",
-  tls: "Agree on TLS",
-  version: "Ask for its version",
-  authenticate: "Show who we are",
+  resolve: t("Find the server's address"),
+  connect: t("Connect"),
+  tls: t("Agree on TLS"),
+  version: t("Ask for its version"),
+  authenticate: t("Show who we are"),
 };
 
 /** Tests a cluster on a connection of its own, and shows each step. */
@@ -87,10 +88,10 @@ export function TestDialog({ name, onClose }: { name: string; onClose: () => voi
     return () => clearInterval(timer);
   }, [round]);
   return (
-    <Dialog title={`Test of ${name}`} onClose={onClose}>
+    <Dialog title={t("Test of {name}", { name })} onClose={onClose}>
       <form onSubmit={(event) => { event.preventDefault(); onClose(); }}>
-        <h1 class="break">Test of {name}</h1>
-        {!tested.data && !tested.problem && <p class="muted">Trying on a connection of its own… {Math.floor(waited / 1000)} s</p>}
+        <h1 class="break">{t("Test of {name}", { name })}</h1>
+        {!tested.data && !tested.problem && <p class="muted">{t("Trying on a connection of its own… {floor} s", { floor: Math.floor(waited / 1000) })}</p>}
         {tested.problem && <ProblemNotice problem={tested.problem} />}
         {tested.data && (
           <>
@@ -98,7 +99,7 @@ export function TestDialog({ name, onClose }: { name: string; onClose: () => voi
             <ol class="steps">
               {tested.data.steps.map(({ step, ok, tookMs, why }) => (
                 <li key={step}>
-                  <span class={ok ? "ok-text" : "bad-text"} aria-label={ok ? "done" : "failed"}>{ok ? "✓" : "✗"}</span>
+                  <span class={ok ? "ok-text" : "bad-text"} aria-label={ok ? t("done") : t("failed")}>{ok ? "✓" : "✗"}</span>
                   <span>{STEPS[step] ?? step}</span>
                   <span class="muted number">{latency(tookMs)}</span>
                   {why && <span class="why break">{why}</span>}
@@ -108,8 +109,8 @@ export function TestDialog({ name, onClose }: { name: string; onClose: () => voi
           </>
         )}
         <footer>
-          <button type="button" class="button" disabled={tested.loading} onClick={() => setRound(round + 1)}>Test again</button>
-          <button type="submit" class="button primary">Close</button>
+          <button type="button" class="button" disabled={tested.loading} onClick={() => setRound(round + 1)}>{t("Test again")}</button>
+          <button type="submit" class="button primary">{t("Close")}</button>
         </footer>
       </form>
     </Dialog>

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { session, useCan } from "../../api/session";
 import type { Cluster } from "../../api/schema";
 import { clusters, clusterTone, fleet, fleetProblem } from "../../fleet";
+import { rich, t } from "../../language";
 import { link } from "../../live/live";
 import { bodyProblem, Loading, ProblemNotice } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
@@ -37,13 +38,13 @@ export default function Fleet() {
     .filter((one) => !state || one.state === state)
     .filter((one) => !text || [one.name, one.state, one.why, one.version, one.source, one.server, ...Object.entries(one.labels ?? {}).map(([key, value]) => `${key}=${value}`)].some((part) => part?.toLowerCase().includes(text.toLowerCase())))
     .sort(byTrouble);
-  useKeys([{ key: "/", does: "filter", run: () => document.getElementById("fleet-filter")?.focus() }]);
+  useKeys([{ key: "/", does: t("filter"), run: () => document.getElementById("fleet-filter")?.focus() }]);
   const states = ORDER.map((name) => ({ name, count: all.filter((one) => one.state === name).length })).filter(({ count }) => count);
 
   const columns: TableColumn<Cluster>[] = [
     {
       id: "name",
-      title: "Cluster",
+      title: t("Cluster"),
       width: "minmax(120px, 1.3fr)",
       cell: ({ name, state, server }) => (
         <span class="row">
@@ -54,31 +55,31 @@ export default function Fleet() {
     },
     {
       id: "state",
-      title: "State",
+      title: t("State"),
       width: "minmax(180px, 2.6fr)",
       wrap: true,
       cell: ({ state, why, since, nextTry }) => (
         <>
           <span class={`${clusterTone(state) === "bad" ? "bad-text" : clusterTone(state) === "warn" ? "warn-text" : ""}`}>{state}</span>
-          <span class="faint"> for <Age time={since} /></span>
+          <span class="faint">{" "}{rich("for {age}", { age: <Age time={since} /> })}</span>
           {nextTry && state !== "ready" && <NextTry at={nextTry} />}
           {why && <p class="muted">{why}</p>}
         </>
       ),
     },
-    { id: "latency", title: "Latency", width: "82px", end: true, cell: ({ latencyMs }) => latency(latencyMs) },
+    { id: "latency", title: t("Latency"), width: "82px", end: true, cell: ({ latencyMs }) => latency(latencyMs) },
     { id: "nodes", title: "Nodes", width: "68px", end: true, cell: ({ nodes }) => nodes ?? "" },
-    { id: "version", title: "Version", width: "96px", cell: ({ version }) => <span class="clip" title={version ?? ""}>{version}</span> },
-    { id: "source", title: "From", width: "minmax(90px, 1fr)", cell: ({ source }) => <span class="muted" title={source}>{source}</span> },
+    { id: "version", title: t("Version"), width: "96px", cell: ({ version }) => <span class="clip" title={version ?? ""}>{version}</span> },
+    { id: "source", title: t("From"), width: "minmax(90px, 1fr)", cell: ({ source }) => <span class="muted" title={source}>{source}</span> },
     {
       id: "menu",
-      title: <span class="hidden">Actions</span>,
+      title: <span class="hidden">{t("Actions")}</span>,
       width: "118px",
       end: true,
       cell: (cluster) => (
         <span class="row" style={{ justifyContent: "flex-end", gap: "2px" }}>
           {mayChange && (
-            <button type="button" class="button quiet" onClick={() => setTesting(cluster.name)}>Test</button>
+            <button type="button" class="button quiet" onClick={() => setTesting(cluster.name)}>{t("Test")}</button>
           )}
           <ClusterMenu cluster={cluster} mayChange={mayChange ?? false} mayDelete={mayDelete ?? false} />
         </span>
@@ -89,14 +90,14 @@ export default function Fleet() {
   return (
     <div class={`page${drop.over ? " dropping" : ""}`} {...drop.on}>
       <header>
-        <h1>Fleet</h1>
+        <h1>{t("Fleet")}</h1>
         {all.length > 1 && (
           <input
             id="fleet-filter"
             class="field"
             style={{ width: "170px" }}
-            placeholder="Filter"
-            aria-label="Filter clusters"
+            placeholder={t("Filter")}
+            aria-label={t("Filter clusters")}
             value={text}
             onInput={(event) => setQuery({ q: event.currentTarget.value })}
           />
@@ -108,19 +109,19 @@ export default function Fleet() {
         ))}
         <span class="grow" />
         {mayCreate && all.length > 0 && (
-          <button type="button" class="button" onClick={() => setKubeconfig("")}>Add cluster</button>
+          <button type="button" class="button" onClick={() => setKubeconfig("")}>{t("Add cluster")}</button>
         )}
       </header>
       {fleetProblem.value && <ProblemNotice problem={bodyProblem(fleetProblem.value)} />}
       {!fleet.value && !fleetProblem.value && link.value.state !== "lost" && <Loading />}
       {fleet.value && all.length > 0 && (
-        <ShortTable label="Clusters" columns={columns} rows={shown} rowKey={({ name }) => name} />
+        <ShortTable label={t("Clusters")} columns={columns} rows={shown} rowKey={({ name }) => name} />
       )}
-      {fleet.value && all.length > 0 && shown.length === 0 && <p class="muted">No cluster matches.</p>}
+      {fleet.value && all.length > 0 && shown.length === 0 && <p class="muted">{t("No cluster matches.")}</p>}
       {(fleet.value?.shadowed?.length ?? 0) > 0 && (
         <p class="muted small">
-          Not used, because another source has the name:{" "}
-          {fleet.value?.shadowed?.map(({ name, source, shadowedBy }) => `${name} of ${source} (${shadowedBy ?? "shadowed"})`).join(", ")}.
+          {t("Not used, because another source has the name:")}{" "}
+          {fleet.value?.shadowed?.map(({ name, source, shadowedBy }) => t("{name} of {source} ({shadowedBy})", { name, source, shadowedBy: shadowedBy ?? t("shadowed") })).join(", ")}.
         </p>
       )}
       {fleet.value && (all.length === 0 || session.value.state !== "in") && (
@@ -134,5 +135,5 @@ export default function Fleet() {
 
 function NextTry({ at }: { at: string }) {
   const seconds = Math.ceil((Date.parse(at) - now.value) / 1000);
-  return <span class="faint"> · next try {seconds > 0 ? `in ${seconds} s` : "now"}</span>;
+  return <span class="faint">{" "}{t("· next try {what}", { what: seconds > 0 ? t("in {seconds} s", { seconds }) : t("now") })}</span>;
 }

@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { explain } from "../../api/problem";
 import type { Imported } from "../../api/schema";
+import { rich, t } from "../../language";
 import { Dialog } from "../../parts/dialog";
 import { toast, toastProblem } from "../../parts/toast";
 import { contexts } from "./kubeconfig";
@@ -36,10 +37,10 @@ export function useDrop(take: ((text: string) => void) | null) {
 
 function read(file: File, take: (text: string) => void): void {
   if (file.size > LARGEST) {
-    toast(`${file.name} is larger than a kubeconfig may be (1 MB).`, "bad");
+    toast(t("{name} is larger than a kubeconfig may be (1 MB).", { name: file.name }), "bad");
     return;
   }
-  file.text().then(take, (error: unknown) => toastProblem(error, `${file.name} cannot be read`));
+  file.text().then(take, (error: unknown) => toastProblem(error, t("{name} cannot be read", { name: file.name })));
 }
 
 interface Result {
@@ -74,17 +75,17 @@ export function ImportDialog({ text: given, onClose }: { text: string; onClose: 
     setBusy(false);
     const failed = results.filter((one) => one.failed);
     if (!failed.length && results.length) {
-      toast(results.length === 1 ? `${results[0]?.done ?? ""} is added.` : `${results.length} clusters are added.`);
+      toast(results.length === 1 ? t("{done} is added.", { done: results[0]?.done ?? "" }) : t("{count} clusters are added.", { count: results.length }));
       onClose();
     }
   };
 
   return (
-    <Dialog title="Add clusters" wide onClose={onClose}>
+    <Dialog title={t("Add clusters")} wide onClose={onClose}>
       <form onSubmit={(event) => void submit(event)}>
-        <h1>Add clusters</h1>
+        <h1>{t("Add clusters")}</h1>
         <p class="muted">
-          Drop a kubeconfig, choose a file, or paste its text. It is kept by Fairlead, readable by nobody else, and never shown again.
+          {t("Drop a kubeconfig, choose a file, or paste its text. It is kept by Fairlead, readable by nobody else, and never shown again.")}
         </p>
         <div
           class="row"
@@ -96,7 +97,7 @@ export function ImportDialog({ text: given, onClose }: { text: string; onClose: 
           }}
         >
           <label class="button">
-            Choose a file
+            {t("Choose a file")}
             <input
               type="file"
               class="hidden"
@@ -106,7 +107,7 @@ export function ImportDialog({ text: given, onClose }: { text: string; onClose: 
               }}
             />
           </label>
-          {text && <button type="button" class="button quiet" onClick={() => setText("")}>Clear</button>}
+          {text && <button type="button" class="button quiet" onClick={() => setText("")}>{t("Clear")}</button>}
         </div>
         <textarea
           class="field mono"
@@ -118,27 +119,27 @@ export function ImportDialog({ text: given, onClose }: { text: string; onClose: 
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}
         />
-        {text && !found.length && <p class="warn-text">No context is found in this text. A kubeconfig has a list `contexts`.</p>}
+        {text && !found.length && <p class="warn-text">{t("No context is found in this text. A kubeconfig has a list `contexts`.")}</p>}
         {names.map(({ context, name }) => {
           const result = results.find((one) => one.context === context);
           return (
             <label key={context} class="label">
-              <span>Context <code class="break">{context}</code> is to be called</span>
+              <span>{rich("Context {context} is to be called", { context: <code class="break">{context}</code> })}</span>
               <input
                 class="field"
                 value={name}
-                placeholder="leave empty to skip it"
+                placeholder={t("leave empty to skip it")}
                 onInput={(event) => setChosen({ ...chosen, [context]: event.currentTarget.value.trim() })}
               />
               {result?.failed && <span class="bad-text break">{result.failed}</span>}
-              {result?.done && <span class="ok-text">added</span>}
+              {result?.done && <span class="ok-text">{t("added")}</span>}
             </label>
           );
         })}
         <footer>
-          <button type="button" class="button" onClick={onClose}>Cancel</button>
+          <button type="button" class="button" onClick={onClose}>{t("Cancel")}</button>
           <button type="submit" class="button primary" disabled={busy || !wanted.length}>
-            {busy ? "Adding…" : wanted.length > 1 ? `Add ${wanted.length} clusters` : "Add"}
+            {busy ? t("Adding…") : wanted.length > 1 ? t("Add {count} clusters", { count: wanted.length }) : t("Add")}
           </button>
         </footer>
       </form>

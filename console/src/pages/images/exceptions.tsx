@@ -4,6 +4,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { ImportedDocuments } from "../../api/schema";
 import { useCan } from "../../api/session";
+import { rich, t } from "../../language";
 import { confirm } from "../../parts/dialog";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
@@ -27,26 +28,26 @@ function nameFor(vulnerability: string): string {
 export function except(vulnerability: string, image: string, then: () => void): void {
   const asked = signal({ only: true, days: "90", reason: "" });
   confirm({
-    title: `Except ${vulnerability}?`,
-    text: "It counts for nothing in rules on scan results while the exception lasts. It is still shown, as excepted.",
+    title: t("Except {vulnerability}?", { vulnerability }),
+    text: t("It counts for nothing in rules on scan results while the exception lasts. It is still shown, as excepted."),
     fields: (
       <div class="stack">
-        <label class="label">Why<input class="field" required maxLength={500} autofocus onInput={(event) => { asked.value = { ...asked.value, reason: event.currentTarget.value }; }} /></label>
+        <label class="label">{t("Why")}<input class="field" required maxLength={500} autofocus onInput={(event) => { asked.value = { ...asked.value, reason: event.currentTarget.value }; }} /></label>
         <label class="label">
-          For how long
+          {t("For how long")}
           <select class="select" defaultValue="90" onChange={(event) => { asked.value = { ...asked.value, days: event.currentTarget.value }; }}>
-            {[["14", "two weeks"], ["30", "30 days"], ["90", "90 days"], ["365", "a year"], ["", "for ever"]].map(([days, text]) => <option key={days} value={days}>{text}</option>)}
+            {[["14", t("two weeks")], ["30", t("30 days")], ["90", t("90 days")], ["365", t("a year")], ["", t("for ever")]].map(([days, text]) => <option key={days} value={days}>{text}</option>)}
           </select>
         </label>
-        <label class="row"><input type="checkbox" class="check" defaultChecked onChange={(event) => { asked.value = { ...asked.value, only: event.currentTarget.checked }; }} /> Only for <code class="break">{image}</code></label>
+        <label class="row"><input type="checkbox" class="check" defaultChecked onChange={(event) => { asked.value = { ...asked.value, only: event.currentTarget.checked }; }} />{" "}{rich("Only for {image}", { image: <code class="break">{image}</code> })}</label>
       </div>
     ),
-    verb: "Except",
+    verb: t("Except"),
     run: async () => {
       const { only, days, reason } = asked.value;
       const spec = { name: vulnerability, reason, ...(only ? { images: [image] } : {}), ...(days ? { until: new Date(Date.now() + Number(days) * DAY).toISOString().replace(/\.\d+Z/, "Z") } : {}) };
       await api.upload<ImportedDocuments>("POST", "/images/import", JSON.stringify({ apiVersion: "fairlead.dev/v1alpha1", kind: "VulnerabilityException", metadata: { name: nameFor(vulnerability) }, spec }), "application/json");
-      toast(`${vulnerability} is excepted.`);
+      toast(t("{vulnerability} is excepted.", { vulnerability }));
       then();
     },
   });
@@ -57,9 +58,9 @@ export function ExceptionsTab() {
   const read = useFetch("exceptions", (signal) => api.get<{ exceptions: Exception[] }>("/images/exceptions", { signal }), 10_000);
   const remove = ({ name, spec }: Exception) =>
     confirm({
-      title: `End the exception of ${spec.name}?`,
-      text: "The vulnerability counts again, at the next decision.",
-      verb: "End it",
+      title: t("End the exception of {name}?", { name: spec.name }),
+      text: t("The vulnerability counts again, at the next decision."),
+      verb: t("End it"),
       danger: true,
       run: async () => {
         await api.delete(path`/images/exceptions/${name}`);
@@ -67,16 +68,16 @@ export function ExceptionsTab() {
       },
     });
   const columns: TableColumn<Exception>[] = [
-    { id: "vulnerability", title: "Vulnerability", width: "minmax(160px, 1fr)", cell: ({ name, spec }) => <span class="mono" title={name}>{spec.name}{spec.days ? ` (${spec.days} days)` : ""}</span> },
-    { id: "images", title: "Of", width: "minmax(200px, 2fr)", wrap: true, cell: ({ spec }) => <span>{spec.images?.length ? <span class="mono">{spec.images.join(", ")}</span> : "every image"}{spec.packages?.length ? `, package ${spec.packages.join(", ")}` : ""}{spec.domains?.length ? `, in ${spec.domains.join(", ")}` : ""}</span> },
-    { id: "why", title: "Why", width: "minmax(180px, 2fr)", wrap: true, cell: ({ spec }) => spec.reason || spec.comment || <span class="faint">nobody said</span> },
-    { id: "until", title: "Until", width: "120px", cell: ({ spec, ended }) => (ended ? <span class="warn-text">has ended</span> : spec.until ? spec.until.slice(0, 10) : <span class="warn-text">for ever</span>) },
-    ...(mayDelete ? [{ id: "end", title: <span class="hidden">Actions</span>, width: "78px", end: true, cell: (one: Exception) => <button type="button" class="button quiet" onClick={() => remove(one)}>End</button> }] : []),
+    { id: "vulnerability", title: t("Vulnerability"), width: "minmax(160px, 1fr)", cell: ({ name, spec }) => <span class="mono" title={name}>{spec.name}{spec.days ? ` ${t("({days} days)", { days: spec.days })}` : ""}</span> },
+    { id: "images", title: t("Of"), width: "minmax(200px, 2fr)", wrap: true, cell: ({ spec }) => <span>{spec.images?.length ? <span class="mono">{spec.images.join(", ")}</span> : t("every image")}{spec.packages?.length ? t(", package {packages}", { packages: spec.packages.join(", ") }) : ""}{spec.domains?.length ? t(", in {domains}", { domains: spec.domains.join(", ") }) : ""}</span> },
+    { id: "why", title: t("Why"), width: "minmax(180px, 2fr)", wrap: true, cell: ({ spec }) => spec.reason || spec.comment || <span class="faint">{t("nobody said")}</span> },
+    { id: "until", title: t("Until"), width: "120px", cell: ({ spec, ended }) => (ended ? <span class="warn-text">{t("has ended")}</span> : spec.until ? spec.until.slice(0, 10) : <span class="warn-text">{t("for ever")}</span>) },
+    ...(mayDelete ? [{ id: "end", title: <span class="hidden">{t("Actions")}</span>, width: "78px", end: true, cell: (one: Exception) => <button type="button" class="button quiet" onClick={() => remove(one)}>{t("End")}</button> }] : []),
   ];
   return (
     <Loaded of={read}>
       {({ exceptions }) =>
-        exceptions.length ? <ShortTable label="Exceptions" columns={columns} rows={exceptions} rowKey={({ name }) => name} /> : <Empty title="No exception"><p>Every finding counts. An exception is made at the finding, with a reason and an end.</p></Empty>
+        exceptions.length ? <ShortTable label={t("Exceptions")} columns={columns} rows={exceptions} rowKey={({ name }) => name} /> : <Empty title={t("No exception")}><p>{t("Every finding counts. An exception is made at the finding, with a reason and an end.")}</p></Empty>
       }
     </Loaded>
   );

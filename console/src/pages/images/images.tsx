@@ -3,6 +3,7 @@ import { useRef, useState } from "preact/hooks";
 import { api } from "../../api/client";
 import type { ImportedDocuments } from "../../api/schema";
 import { useCan } from "../../api/session";
+import { t } from "../../language";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { toast, toastProblem } from "../../parts/toast";
 import { query } from "../../router";
@@ -12,8 +13,8 @@ import { ImagesTab } from "./list";
 import "./images.css";
 
 const TABS: Tab[] = [
-  { id: "images", title: "Images" },
-  { id: "exceptions", title: "Exceptions" },
+  { id: "images", title: t("Images") },
+  { id: "exceptions", title: t("Exceptions") },
 ];
 
 export default function Images() {
@@ -28,7 +29,7 @@ export default function Images() {
       try {
         const { documents } = await api.upload<ImportedDocuments>("POST", "/images/import", await file.text(), "application/json");
         const older = documents.filter(({ written }) => !written);
-        toast(`${file.name}: ${documents.length - older.length} of ${documents.length} taken.${older[0]?.why ? ` ${older[0].name}: ${older[0].why}.` : ""}`, older.length ? "info" : "ok");
+        toast(t("{name}: {what} of {count} taken.{what2}", { name: file.name, what: documents.length - older.length, count: documents.length, what2: older[0]?.why ? ` ${older[0].name}: ${older[0].why}.` : "" }), older.length ? "info" : "ok");
       } catch (error) {
         toastProblem(error, file.name);
       }
@@ -45,16 +46,16 @@ export default function Images() {
   return (
     <div class={`page images${over ? " dropping" : ""}`} {...drops}>
       <header>
-        <h1>Images</h1>
+        <h1>{t("Images")}</h1>
         <span class="grow" />
         {mayImport && (
           <>
-            <button type="button" class="button" onClick={() => chosen.current?.click()}>Hand in reports…</button>
-            <input ref={chosen} type="file" hidden multiple accept=".json,.yaml,.yml" aria-label="Reports" onChange={(event) => { void take(event.currentTarget.files); event.currentTarget.value = ""; }} />
+            <button type="button" class="button" onClick={() => chosen.current?.click()}>{t("Hand in reports…")}</button>
+            <input ref={chosen} type="file" hidden multiple accept=".json,.yaml,.yml" aria-label={t("Reports")} onChange={(event) => { void take(event.currentTarget.files); event.currentTarget.value = ""; }} />
           </>
         )}
       </header>
-      <Tabs label="Parts of images" tabs={TABS} />
+      <Tabs label={t("Parts of images")} tabs={TABS} />
       {tab === "exceptions" ? <ExceptionsTab key={round} /> : image ? <ImageDetail key={`${image} ${round}`} image={image} /> : <ImagesTab key={round} mayImport={mayImport ?? false} />}
     </div>
   );

@@ -5,6 +5,7 @@ import { useFetch } from "../../api/fetching";
 import { asProblem } from "../../api/problem";
 import { clusters, resolve } from "../../fleet";
 import { useKeys } from "../../keys";
+import { locale, rich, t } from "../../language";
 import { selection } from "../../nav";
 import { GraphCanvas, usePlaces, type Graph } from "../../parts/graph-canvas";
 import { Empty, Loaded } from "../../parts/problem";
@@ -56,7 +57,7 @@ async function read(cluster: string, namespace: string, signal: AbortSignal): Pr
       if (problem.code === "no-such-kind") return otherwise;
       // One that does not answer is not an empty map.
       if (kind === "pods" && problem.code !== "forbidden") throw error;
-      missing.push(problem.code === "forbidden" ? `${kind} (your roles do not let you list them)` : `${kind} (${problem.message})`);
+      missing.push(problem.code === "forbidden" ? t("{kind} (your roles do not let you list them)", { kind }) : `${kind} (${problem.message})`);
       return otherwise;
     }
   };
@@ -85,27 +86,27 @@ export default function MapPage() {
   const names = (namespaces.data?.namespaces ?? []).map((one) => (typeof one === "string" ? one : one.name));
   const namespace = query.value.get("ns") ?? (names.includes("default") ? "default" : names[0]) ?? "";
   const found = useFetch(cluster && namespace ? `${cluster} ${namespace}` : null, (signal) => read(cluster, namespace, signal), 30_000);
-  useKeys([{ key: "/", does: "filter", run: () => document.getElementById("map-filter")?.focus() }]);
+  useKeys([{ key: "/", does: t("filter"), run: () => document.getElementById("map-filter")?.focus() }]);
   return (
     <div class="page full">
       <header>
-        <h1>Map</h1>
-        <select class="select" aria-label="Cluster" value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value, ns: null, at: null, node: null })}>
+        <h1>{t("Map")}</h1>
+        <select class="select" aria-label={t("Cluster")} value={cluster} onChange={(event) => setQuery({ cluster: event.currentTarget.value, ns: null, at: null, node: null })}>
           {[...new Set([...(cluster ? [cluster] : []), ...clusters.value.map(({ name }) => name)])].map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
         <select class="select" aria-label="Namespace" value={namespace} onChange={(event) => setQuery({ ns: event.currentTarget.value, at: null, node: null })}>
           {[...new Set([...(namespace ? [namespace] : []), ...names])].map((name) => <option key={name} value={name}>{name}</option>)}
         </select>
-        <input id="map-filter" class="field" type="search" placeholder="Filter" aria-label="Filter the map" value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
-        <label class="row small"><input type="checkbox" checked={query.value.get("pods") === "each"} onChange={(event) => setQuery({ pods: event.currentTarget.checked ? "each" : null, node: null })} /> Each pod</label>
-        {query.value.get("at") && <button type="button" class="button" onClick={() => setQuery({ at: null })}>around {query.value.get("at")} ✕</button>}
+        <input id="map-filter" class="field" type="search" placeholder={t("Filter")} aria-label={t("Filter the map")} value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <label class="row small"><input type="checkbox" checked={query.value.get("pods") === "each"} onChange={(event) => setQuery({ pods: event.currentTarget.checked ? "each" : null, node: null })} /> {t("Each pod")}</label>
+        {query.value.get("at") && <button type="button" class="button" onClick={() => setQuery({ at: null })}>{t("around {get} ✕", { get: query.value.get("at") })}</button>}
       </header>
       {!cluster ? (
-        <Empty title="There is no cluster"><p>Add one on the page <a href="/">Fleet</a>.</p></Empty>
+        <Empty title={t("There is no cluster")}><p>{rich("Add one on the page {link}.", { link: <a href="/">{t("Fleet")}</a> })}</p></Empty>
       ) : namespace ? (
         <Loaded of={found}>{(data) => <Drawn of={data} cluster={cluster} namespace={namespace} />}</Loaded>
       ) : (
-        <Loaded of={namespaces}>{() => <Empty title={`There is no namespace in ${cluster}`} />}</Loaded>
+        <Loaded of={namespaces}>{() => <Empty title={t("There is no namespace in {cluster}", { cluster })} />}</Loaded>
       )}
     </div>
   );
@@ -132,18 +133,18 @@ function Drawn({ of, cluster, namespace }: { of: Read; cluster: string; namespac
     return wanted;
   }, [map, chosen, filter]);
   if (!map.nodes.length) {
-    return <Empty title={`Nothing is in ${namespace}`}><p>{of.missing.length ? `Not on the map: ${of.missing.join("; ")}.` : "No workload, Service, Ingress or claim."}</p></Empty>;
+    return <Empty title={t("Nothing is in {namespace}", { namespace })}><p>{of.missing.length ? t("Not on the map: {missing}.", { missing: of.missing.join("; ") }) : t("No workload, Service, Ingress or claim.")}</p></Empty>;
   }
   const troubled = map.nodes.filter(({ tone }) => tone === "bad" || tone === "warn").length;
   return (
     <>
       <p class="muted small">
-        <span class="number">{of.pods.length.toLocaleString("en")}</span> {of.pods.length === 1 ? "pod" : "pods"}, <span class="number">{(map.nodes.length).toLocaleString("en")}</span> {map.nodes.length === 1 ? "thing" : "things"} drawn{troubled ? <>, <span class="warn-text">{troubled} not well</span></> : ""}.
-        {of.missing.length > 0 && ` Not on the map: ${of.missing.join("; ")}.`}
+        <span class="number">{of.pods.length.toLocaleString(locale)}</span> {of.pods.length === 1 ? t("pod") : t("pods")}, <span class="number">{(map.nodes.length).toLocaleString(locale)}</span>{" "}{t("{what} drawn", { what: map.nodes.length === 1 ? t("thing") : t("things") })}{troubled ? <>, <span class="warn-text">{t("{troubled} not well", { troubled })}</span></> : ""}.
+        {of.missing.length > 0 && ` ${t("Not on the map: {missing}.", { missing: of.missing.join("; ") })}`}
       </p>
       <div class="twins">
-        <GraphCanvas graph={picture} places={places} lit={lit} label={`${map.nodes.length} things of ${namespace}, drawn; the table beside it says the same`} onChoose={(index) => setQuery({ node: index === null ? null : (map.nodes[index]?.id ?? null) }, true)} />
-        <aside class="stack" aria-label="The same as a table">
+        <GraphCanvas graph={picture} places={places} lit={lit} label={t("{count} things of {namespace}, drawn; the table beside it says the same", { count: map.nodes.length, namespace })} onChoose={(index) => setQuery({ node: index === null ? null : (map.nodes[index]?.id ?? null) }, true)} />
+        <aside class="stack" aria-label={t("The same as a table")}>
           {chosen ? <Chosen map={map} id={chosen} cluster={cluster} namespace={namespace} /> : <Things map={map} lit={lit} filtered={filter !== ""} cluster={cluster} namespace={namespace} />}
         </aside>
       </div>
@@ -170,14 +171,14 @@ function Things({ map, lit, filtered, cluster, namespace }: Place & { lit: Set<n
   const order = (node: MapNode) => (node.tone === "bad" ? 0 : node.tone === "warn" ? 1 : 2);
   const shown = map.nodes.filter((_, index) => !filtered || lit.has(index)).sort((a, b) => order(a) - order(b));
   const columns: TableColumn<MapNode>[] = [
-    { id: "kind", title: "Kind", width: "minmax(112px, .9fr)", cell: ({ kind }) => <span class="muted" title={kind}>{kind}</span> },
-    { id: "name", title: "Name", width: "minmax(120px, 1.6fr)", cell: (node) => <Named of={node} cluster={cluster} namespace={namespace} /> },
-    { id: "state", title: "State", width: "minmax(70px, .7fr)", cell: (node) => <span class={toneClass(node)} title={node.state}>{node.state}</span> },
+    { id: "kind", title: t("Kind"), width: "minmax(112px, .9fr)", cell: ({ kind }) => <span class="muted" title={kind}>{kind}</span> },
+    { id: "name", title: t("Name"), width: "minmax(120px, 1.6fr)", cell: (node) => <Named of={node} cluster={cluster} namespace={namespace} /> },
+    { id: "state", title: t("State"), width: "minmax(70px, .7fr)", cell: (node) => <span class={toneClass(node)} title={node.state}>{node.state}</span> },
   ];
   return (
     <>
-      <p class="muted number">{shown.length.toLocaleString("en")} {shown.length === 1 ? "thing" : "things"}{shown.length > LISTED ? `; the first ${LISTED} are listed` : ""}, what is not well first</p>
-      <ShortTable label="Things on the map" columns={columns} rows={shown.slice(0, LISTED)} rowKey={({ id }) => id} />
+      <p class="muted number">{t("{count} {what}{what2}, what is not well first", { count: shown.length.toLocaleString(locale), what: shown.length === 1 ? t("thing") : t("things"), what2: shown.length > LISTED ? t("; the first {LISTED} are listed", { LISTED }) : "" })}</p>
+      <ShortTable label={t("Things on the map")} columns={columns} rows={shown.slice(0, LISTED)} rowKey={({ id }) => id} />
     </>
   );
 }
@@ -185,28 +186,29 @@ function Things({ map, lit, filtered, cluster, namespace }: Place & { lit: Set<n
 function Chosen({ map, id, cluster, namespace }: Place & { id: string }) {
   const index = map.nodes.findIndex((node) => node.id === id);
   const node = map.nodes[index];
-  if (!node) return <Empty title="It is gone"><p><a href={href("/map", { cluster, ns: namespace })}>The whole map</a></p></Empty>;
-  const BACK: Record<string, string> = { owns: "is owned by", selects: "is selected by", "routes to": "is reached through", scales: "is scaled by", uses: "is used by" };
+  if (!node) return <Empty title={t("It is gone")}><p><a href={href("/map", { cluster, ns: namespace })}>{t("The whole map")}</a></p></Empty>;
+  const HERE: Record<string, string> = { owns: t("owns"), selects: t("selects"), "routes to": t("routes to"), scales: t("scales"), uses: t("uses") };
+  const BACK: Record<string, string> = { owns: t("is owned by"), selects: t("is selected by"), "routes to": t("is reached through"), scales: t("is scaled by"), uses: t("is used by") };
   const lines = map.edges.flatMap(({ from, to, how }) => {
-    if (from === index) return [{ how, other: map.nodes[to] as MapNode }];
+    if (from === index) return [{ how: HERE[how] ?? how, other: map.nodes[to] as MapNode }];
     return to === index ? [{ how: BACK[how] ?? how, other: map.nodes[from] as MapNode }] : [];
   });
   const columns: TableColumn<(typeof lines)[number]>[] = [
-    { id: "how", title: "It …", width: "minmax(100px, .8fr)", cell: ({ how }) => <span class="muted">{how}</span> },
-    { id: "kind", title: "Kind", width: "minmax(80px, .7fr)", cell: ({ other }) => <span class="muted" title={other.kind}>{other.kind}</span> },
-    { id: "name", title: "Name", width: "minmax(110px, 1.4fr)", cell: ({ other }) => <Named of={other} cluster={cluster} namespace={namespace} /> },
-    { id: "state", title: "State", width: "minmax(60px, .6fr)", cell: ({ other }) => <span class={toneClass(other)}>{other.state}</span> },
+    { id: "how", title: t("It …"), width: "minmax(100px, .8fr)", cell: ({ how }) => <span class="muted">{how}</span> },
+    { id: "kind", title: t("Kind"), width: "minmax(80px, .7fr)", cell: ({ other }) => <span class="muted" title={other.kind}>{other.kind}</span> },
+    { id: "name", title: t("Name"), width: "minmax(110px, 1.4fr)", cell: ({ other }) => <Named of={other} cluster={cluster} namespace={namespace} /> },
+    { id: "state", title: t("State"), width: "minmax(60px, .6fr)", cell: ({ other }) => <span class={toneClass(other)}>{other.state}</span> },
   ];
   return (
     <>
       <div class="row wrap">
         <span class="muted">{node.kind}</span> <strong class="break"><Named of={node} cluster={cluster} namespace={namespace} /></strong> {node.state && <span class={toneClass(node)}>{node.state}</span>}
         <span class="grow" />
-        <button type="button" class="button" onClick={() => setQuery({ at: node.id, node: null })}>Only what hangs on it</button>
-        <button type="button" class="button quiet" onClick={() => setQuery({ node: null })}>All</button>
+        <button type="button" class="button" onClick={() => setQuery({ at: node.id, node: null })}>{t("Only what hangs on it")}</button>
+        <button type="button" class="button quiet" onClick={() => setQuery({ node: null })}>{t("All")}</button>
       </div>
-      {lines.length ? <ShortTable label={`What ${node.name} has to do with`} columns={columns} rows={lines.slice(0, LISTED)} rowKey={({ how, other }) => `${how} ${other.id}`} /> : <p class="muted">Nothing hangs on it.</p>}
-      {lines.length > LISTED && <p class="muted small">{lines.length - LISTED} more are not listed.</p>}
+      {lines.length ? <ShortTable label={t("What {name} has to do with", { name: node.name })} columns={columns} rows={lines.slice(0, LISTED)} rowKey={({ how, other }) => `${how} ${other.id}`} /> : <p class="muted">{t("Nothing hangs on it.")}</p>}
+      {lines.length > LISTED && <p class="muted small">{t("{what} more are not listed.", { what: lines.length - LISTED })}</p>}
     </>
   );
 }

@@ -5,6 +5,7 @@
  * selector takes it and says most about it. Pods of one owner in one state are one node unless each is asked
  * for: a namespace with two thousand of them is still read at a glance.
  */
+import { t } from "../../language";
 import { isShort, wordTone } from "../../parts/tone";
 
 export interface MapObject {
@@ -175,7 +176,7 @@ export function namespaceMap(objects: MapObject[], pods: MapPod[], eachPod: bool
     const tones = status === "Not ready" ? ("warn" as const) : tone(status);
     const together = !eachPod && group.length >= FEW;
     if (together) {
-      const node = add({ id: `Pod/${name}/${status}`, kind: "Pod", path: null, name: name ? `${group.length} pods of ${name}` : `${group.length} pods without an owner`, state: status, tone: tones, pods: group.map((pod) => pod.name) });
+      const node = add({ id: `Pod/${name}/${status}`, kind: "Pod", path: null, name: name ? t("{count} pods of {name}", { count: group.length, name }) : t("{count} pods without an owner", { count: group.length }), state: status, tone: tones, pods: group.map((pod) => pod.name) });
       if (owner !== null) join(owner, node, "owns");
       group.forEach((pod) => standsFor.push({ pod, node }));
     } else {

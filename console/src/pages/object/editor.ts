@@ -12,6 +12,7 @@ import { highlightSelectionMatches, search, searchKeymap } from "@codemirror/sea
 import { Compartment, EditorState, type Extension } from "@codemirror/state";
 import { drawSelection, EditorView, highlightActiveLine, keymap, lineNumbers } from "@codemirror/view";
 import { tags } from "@lezer/highlight";
+import { t } from "../../language";
 
 const colours = HighlightStyle.define([
   { tag: [tags.propertyName, tags.definition(tags.propertyName)], color: "var(--syntax-key)" },
@@ -64,7 +65,7 @@ export function openEditor(host: HTMLElement, text: string, onChange: (text: str
   const compared = new Compartment();
   const locked = (readOnly: boolean): Extension => [
     EditorState.readOnly.of(readOnly),
-    EditorView.contentAttributes.of({ "aria-label": readOnly ? "YAML, read only" : "YAML", "aria-readonly": String(readOnly), tabindex: "0" }),
+    EditorView.contentAttributes.of({ "aria-label": readOnly ? t("YAML, read only") : "YAML", "aria-readonly": String(readOnly), tabindex: "0" }),
   ];
   const view = new EditorView({
     root,

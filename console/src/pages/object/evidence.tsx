@@ -3,6 +3,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { explain, isAbort } from "../../api/problem";
 import type { AdmissionLine, AuditEntry, ConversationLine, NetworkRuleLine, NetworkRules, ViolationLine } from "../../api/schema";
+import { locale, t } from "../../language";
 import { Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { Age, duration } from "../../parts/time";
@@ -54,7 +55,7 @@ async function collect({ cluster, namespace, name, kind }: ObjectPlace, signal: 
 }
 
 function sentence(why: string | undefined): string {
-  if (!why) return "It is not told.";
+  if (!why) return t("It is not told.");
   return `${why.charAt(0).toUpperCase()}${why.slice(1)}${/[.!?]$/.test(why) ? "" : "."}`;
 }
 
@@ -78,82 +79,82 @@ export function Evidence({ place }: { place: ObjectPlace }) {
         {(all) => (
           <>
             <Section
-              title="Traffic"
-              empty="No conversation with it was seen."
+              title={t("Traffic")}
+              empty={t("No conversation with it was seen.")}
               part={all.traffic}
               rowKey={(one) => JSON.stringify([one.client, one.server, one.port, one.protocol])}
               columns={[
-                { id: "from", title: "From", width: "minmax(120px, 1fr)", cell: ({ client }) => end(client) },
-                { id: "to", title: "To", width: "minmax(120px, 1fr)", cell: ({ server }) => end(server) },
-                { id: "port", title: "Port", width: "110px", cell: ({ protocol, port }) => [protocol, port].filter(Boolean).join(" ") },
-                { id: "verdict", title: "Verdict", width: "minmax(90px, .6fr)", cell: ({ verdict, rule }) => <span title={rule ?? ""} class={verdict && verdict !== "allow" && verdict !== "allowed" ? "bad-text" : ""}>{verdict}</span> },
-                { id: "sessions", title: "Sessions", width: "84px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
-                { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+                { id: "from", title: t("From"), width: "minmax(120px, 1fr)", cell: ({ client }) => end(client) },
+                { id: "to", title: t("To"), width: "minmax(120px, 1fr)", cell: ({ server }) => end(server) },
+                { id: "port", title: t("Port"), width: "110px", cell: ({ protocol, port }) => [protocol, port].filter(Boolean).join(" ") },
+                { id: "verdict", title: t("Verdict"), width: "minmax(90px, .6fr)", cell: ({ verdict, rule }) => <span title={rule ?? ""} class={verdict && verdict !== "allow" && verdict !== "allowed" ? "bad-text" : ""}>{verdict}</span> },
+                { id: "sessions", title: t("Sessions"), width: "84px", end: true, cell: ({ sessions }) => sessions.toLocaleString(locale) },
+                { id: "last", title: t("Last"), width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
               ]}
             />
             <Section
-              title="Violations"
-              empty="Nothing about it was against the rules."
+              title={t("Violations")}
+              empty={t("Nothing about it was against the rules.")}
               part={all.violations}
               rowKey={(one) => JSON.stringify([one.client, one.server, one.port, one.protocol])}
               columns={[
-                { id: "from", title: "From", width: "minmax(120px, 1fr)", cell: ({ client }) => end(client) },
-                { id: "to", title: "To", width: "minmax(120px, 1fr)", cell: ({ server }) => end(server) },
-                { id: "port", title: "Port", width: "110px", cell: ({ protocol, port }) => `${protocol} ${port}` },
-                { id: "rule", title: "Rule", width: "minmax(90px, 1fr)", cell: ({ rule }) => rule ?? "no rule allows it" },
-                { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+                { id: "from", title: t("From"), width: "minmax(120px, 1fr)", cell: ({ client }) => end(client) },
+                { id: "to", title: t("To"), width: "minmax(120px, 1fr)", cell: ({ server }) => end(server) },
+                { id: "port", title: t("Port"), width: "110px", cell: ({ protocol, port }) => `${protocol} ${port}` },
+                { id: "rule", title: t("Rule"), width: "minmax(90px, 1fr)", cell: ({ rule }) => rule ?? t("no rule allows it") },
+                { id: "last", title: t("Last"), width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
               ]}
             />
             <Section
-              title="Network rules"
-              empty="No rule is about it."
+              title={t("Network rules")}
+              empty={t("No rule is about it.")}
               part={all.rules}
               rowKey={({ name }) => name}
               columns={[
-                { id: "name", title: "Rule", width: "minmax(140px, 1.2fr)", cell: ({ name, comment }) => <span title={comment}>{name}</span> },
-                { id: "from", title: "From", width: "minmax(110px, 1fr)", cell: ({ from }) => from },
-                { id: "to", title: "To", width: "minmax(110px, 1fr)", cell: ({ to }) => to },
-                { id: "ports", title: "Ports", width: "minmax(90px, .8fr)", cell: ({ ports }) => ports.join(", ") },
-                { id: "action", title: "Action", width: "82px", cell: ({ action }) => action },
-                { id: "origin", title: "Origin", width: "90px", cell: ({ origin }) => origin },
+                { id: "name", title: t("Rule"), width: "minmax(140px, 1.2fr)", cell: ({ name, comment }) => <span title={comment}>{name}</span> },
+                { id: "from", title: t("From"), width: "minmax(110px, 1fr)", cell: ({ from }) => from },
+                { id: "to", title: t("To"), width: "minmax(110px, 1fr)", cell: ({ to }) => to },
+                { id: "ports", title: t("Ports"), width: "minmax(90px, .8fr)", cell: ({ ports }) => ports.join(", ") },
+                { id: "action", title: t("Action"), width: "82px", cell: ({ action }) => action },
+                { id: "origin", title: t("Origin"), width: "90px", cell: ({ origin }) => origin },
               ]}
             />
             <Section
-              title="Admission"
-              empty="No decision about it is kept."
+              title={t("Admission")}
+              empty={t("No decision about it is kept.")}
               part={all.admission}
               rowKey={({ id }) => String(id)}
               columns={[
-                { id: "outcome", title: "Verdict", width: "96px", cell: ({ outcome }) => <span class={outcome === "denied" ? "bad-text" : outcome === "monitored" ? "warn-text" : ""}>{outcome}</span> },
-                { id: "object", title: "Object", width: "minmax(130px, 1fr)", cell: ({ object }) => object },
-                { id: "rule", title: "Rule", width: "minmax(90px, .8fr)", cell: ({ rule }) => rule },
-                { id: "why", title: "Why", width: "minmax(200px, 2fr)", wrap: true, cell: ({ why }) => why },
-                { id: "count", title: "Times", width: "64px", end: true, cell: ({ count }) => count },
-                { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+                { id: "outcome", title: t("Verdict"), width: "96px", cell: ({ outcome }) => <span class={outcome === "denied" ? "bad-text" : outcome === "monitored" ? "warn-text" : ""}>{outcome}</span> },
+                { id: "object", title: t("Object"), width: "minmax(130px, 1fr)", cell: ({ object }) => object },
+                { id: "rule", title: t("Rule"), width: "minmax(90px, .8fr)", cell: ({ rule }) => rule },
+                { id: "why", title: t("Why"), width: "minmax(200px, 2fr)", wrap: true, cell: ({ why }) => why },
+                { id: "count", title: t("Times"), width: "64px", end: true, cell: ({ count }) => count },
+                { id: "last", title: t("Last"), width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
               ]}
             />
             <Section
-              title="Changes through Fairlead"
-              empty="Nobody changed it through Fairlead."
+              title={t("Done through Fairlead")}
+              empty={t("Nobody changed it through Fairlead.")}
               part={all.audit}
               rowKey={({ id }) => id}
               columns={[
-                { id: "at", title: "When", width: "84px", end: true, cell: ({ at }) => <Age time={at} /> },
-                { id: "user", title: "Who", width: "minmax(100px, .8fr)", cell: ({ user, via }) => <span title={via}>{user}</span> },
-                { id: "verb", title: "What", width: "120px", cell: ({ verb, dryRun }) => `${verb}${dryRun ? " (dry run)" : ""}` },
-                { id: "outcome", title: "Outcome", width: "minmax(120px, 1.4fr)", wrap: true, cell: ({ outcome }) => outcome },
+                { id: "at", title: t("When"), width: "84px", end: true, cell: ({ at }) => <Age time={at} /> },
+                { id: "user", title: t("Who"), width: "minmax(100px, .8fr)", cell: ({ user, via }) => <span title={via}>{user}</span> },
+                { id: "verb", title: t("What"), width: "120px", cell: ({ verb, dryRun }) => `${verb}${dryRun ? ` ${t("(dry run)")}` : ""}` },
+                { id: "outcome", title: t("Outcome"), width: "minmax(120px, 1.4fr)", wrap: true, cell: ({ outcome }) => outcome },
               ]}
             />
             <Section
-              title="In flight"
-              empty="Nothing that Fairlead does right now is about it."
+              title={t("In flight")}
+              empty={t("Nothing that Fairlead does right now is about it.")}
               part={all.inflight}
               rowKey={(one) => JSON.stringify([one.id, one.kind, one.key])}
               columns={[
-                { id: "kind", title: "Operation", width: "minmax(100px, 1fr)", cell: ({ kind }) => kind },
-                { id: "key", title: "About", width: "minmax(120px, 1.4fr)", cell: ({ key }) => key },
-                { id: "step", title: "Step", width: "minmax(100px, 1fr)", cell: ({ step }) => step },
-                { id: "age", title: "For", width: "76px", end: true, cell: (one) => duration(one.age_ms) },
+                { id: "kind", title: t("Operation"), width: "minmax(100px, 1fr)", cell: ({ kind }) => kind },
+                { id: "key", title: t("About"), width: "minmax(120px, 1.4fr)", cell: ({ key }) => key },
+                { id: "step", title: t("Step"), width: "minmax(100px, 1fr)", cell: ({ step }) => step },
+                { id: "age", title: t("For"), width: "76px", end: true, cell: (one) => duration(one.age_ms) },
               ]}
             />
           </>

@@ -1,6 +1,7 @@
 /** A part whose code is fetched when it is opened. */
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { t } from "../../language";
 import { Loading, ProblemNotice } from "../../parts/problem";
 
 export function Lazy<P extends object>({ load, props }: { load: () => Promise<{ default: ComponentType<P> }>; props: P }) {
@@ -16,7 +17,7 @@ export function Lazy<P extends object>({ load, props }: { load: () => Promise<{ 
     };
   }, []);
   if (!part) return <Loading />;
-  if ("failed" in part) return <ProblemNotice problem={new Error("this part of the page could not be loaded: load the page again")} again={() => location.reload()} />;
+  if ("failed" in part) return <ProblemNotice problem={new Error(t("this part of the page could not be loaded: load the page again"))} again={() => location.reload()} />;
   const Part = part.of;
   return <Part {...props} />;
 }

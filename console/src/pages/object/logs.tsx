@@ -2,6 +2,7 @@
 import { useEffect, useMemo, useReducer, useRef, useState } from "preact/hooks";
 import { path, url } from "../../api/client";
 import { useKeys } from "../../keys";
+import { locale, t } from "../../language";
 import { follow } from "../../live/live";
 import type { Subscription } from "../../live/protocol";
 import { bodyProblem, ProblemNotice } from "../../parts/problem";
@@ -14,7 +15,7 @@ import type { ProblemBody } from "../../api/schema";
 const LINE = 18;
 const BEYOND = 12;
 
-const TAILS: [string, string][] = [["", "Last 1,000 lines"], ["10000", "Last 10,000 lines"], ["all", "Everything"]];
+const TAILS: [string, string][] = [["", t("Last 1,000 lines")], ["10000", t("Last 10,000 lines")], ["all", t("Everything")]];
 
 export default function Logs({ place, object, selector }: { place: ObjectPlace; object: KubeObject; selector: string | null }) {
   const params = query.value;
@@ -64,9 +65,11 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
         setNotices([]);
       }
       if (message.type === "lines") {
-        buffer.current.add(message.lines ?? []);
-        const notices = message.notices;
-        if (notices?.length) setNotices((old) => [...old, ...notices].slice(-5));
+        const { lines = [], notices = [] } = message;
+        buffer.current.add(lines);
+        // Who is heard again needs no notice any more.
+        const heard = new Set(lines.map(({ pod, container }) => `${pod}/${container}: `));
+        setNotices((old) => (old.length || notices.length ? [...old.filter((one) => ![...heard].some((who) => one.startsWith(who))), ...notices].slice(-5) : old));
       }
       else if (message.type === "end") setEnded(message.problem ? { problem: message.problem } : {});
       draw();
@@ -114,10 +117,10 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
     if (box.current) box.current.scrollTop = Math.max(0, line * LINE - box.current.clientHeight / 2);
   };
   useKeys([
-    { key: "/", does: "find in the log", run: () => document.getElementById("log-find")?.focus() },
-    { key: "n", does: "next match", run: () => jump(1) },
-    { key: "N", does: "previous match", run: () => jump(-1) },
-    { key: "G", does: "to the end", run: () => { stick.current = true; redraw(0); } },
+    { key: "/", does: t("find in the log"), run: () => document.getElementById("log-find")?.focus() },
+    { key: "n", does: t("next match"), run: () => jump(1) },
+    { key: "N", does: t("previous match"), run: () => jump(-1) },
+    { key: "G", does: t("to the end"), run: () => { stick.current = true; redraw(0); } },
   ]);
 
   const download = isPod
@@ -136,7 +139,7 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
         {times && line.at && <span class="when">{line.at} </span>}
         {many && <span class="who">{line.pod}{line.container && !container ? `/${line.container}` : ""} </span>}
         <Text text={line.text} wanted={wanted} />
-        {line.cut && <span class="when"> … cut</span>}
+        {line.cut && <span class="when"> {t("… cut")}</span>}
       </div>,
     );
   }
@@ -145,20 +148,20 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
     <>
       <div class="toolbar">
         {containers.length > 1 && (
-          <select class="select" aria-label="Container" value={container} onChange={(event) => setQuery({ container: event.currentTarget.value })}>
-            {!isPod && <option value="">All containers</option>}
+          <select class="select" aria-label={t("Container")} value={container} onChange={(event) => setQuery({ container: event.currentTarget.value })}>
+            {!isPod && <option value="">{t("All containers")}</option>}
             {containers.map((name) => <option key={name} value={name}>{name}</option>)}
           </select>
         )}
-        <select class="select" aria-label="How much" value={tail} onChange={(event) => setQuery({ tail: event.currentTarget.value })}>
+        <select class="select" aria-label={t("How much")} value={tail} onChange={(event) => setQuery({ tail: event.currentTarget.value })}>
           {TAILS.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
         </select>
         <input
           id="log-find"
           class="field"
           type="search"
-          placeholder="Find"
-          aria-label="Find in the log"
+          placeholder={t("Find")}
+          aria-label={t("Find in the log")}
           value={wanted}
           spellcheck={false}
           onInput={(event) => { setQuery({ find: event.currentTarget.value }); setAt(0); }}
@@ -167,21 +170,21 @@ export default function Logs({ place, object, selector }: { place: ObjectPlace; 
             else if (event.key === "Escape") event.currentTarget.blur();
           }}
         />
-        {wanted && <span class="muted number small" data-found={found.length}>{found.length.toLocaleString("en")} found</span>}
-        <label class="row small"><input type="checkbox" class="check" checked={only} onChange={() => setQuery({ only: only ? null : "1" })} /> Only these</label>
-        {isPod && <label class="row small"><input type="checkbox" class="check" checked={previous} onChange={() => setQuery({ previous: previous ? null : "1" })} /> Before the last restart</label>}
-        <label class="row small"><input type="checkbox" class="check" checked={times} onChange={() => setQuery({ times: times ? null : "1" })} /> Times</label>
+        {wanted && <span class="muted number small" data-found={found.length}>{t("{count} found", { count: found.length.toLocaleString(locale) })}</span>}
+        <label class="row small"><input type="checkbox" class="check" checked={only} onChange={() => setQuery({ only: only ? null : "1" })} /> {t("Only these")}</label>
+        {isPod && <label class="row small"><input type="checkbox" class="check" checked={previous} onChange={() => setQuery({ previous: previous ? null : "1" })} /> {t("Before the last restart")}</label>}
+        <label class="row small"><input type="checkbox" class="check" checked={times} onChange={() => setQuery({ times: times ? null : "1" })} /> {t("Times")}</label>
         <span class="grow" />
-        <span class="muted number small" role="status" data-lines={lines.length}>{lines.total.toLocaleString("en")} lines{lines.first ? `, the last ${lines.length.toLocaleString("en")} kept` : ""}</span>
-        <a class="button" href={download} download={`${place.name}.log`}>Download</a>
+        <span class="muted number small" role="status" data-lines={lines.length}>{t("{total} lines{what}", { total: lines.total.toLocaleString(locale), what: lines.first ? t(", the last {count} kept", { count: lines.length.toLocaleString(locale) }) : "" })}</span>
+        <a class="button" href={download} download={`${place.name}.log`}>{t("Download")}</a>
       </div>
       {ended?.problem && <ProblemNotice problem={bodyProblem(ended.problem)} again={() => setRound(round + 1)} />}
       {notices.length > 0 && <div class="notice warn" role="status"><div class="break">{notices.map((notice, index) => <p key={index}>{notice}</p>)}</div></div>}
-      <div ref={box} class="fills log" tabIndex={0} role="log" aria-label={`Log of ${place.name}`} aria-live="off" onScroll={scrolled}>
+      <div ref={box} class="fills log" tabIndex={0} role="log" aria-label={t("Log of {name}", { name: place.name })} aria-live="off" onScroll={scrolled}>
         <div style={{ height: `${count * LINE + 6}px` }}>{drawn}</div>
         {count === 0 && (
           <p class="muted" style={{ padding: "12px" }}>
-            {ended && !ended.problem ? "The log is empty." : ended ? "" : wanted && only ? "Nothing is found." : "Nothing was written yet."}
+            {ended && !ended.problem ? t("The log is empty.") : ended ? "" : wanted && only ? t("Nothing is found.") : t("Nothing was written yet.")}
           </p>
         )}
       </div>

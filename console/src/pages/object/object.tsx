@@ -11,6 +11,7 @@ import type { Description, NodeTaint } from "../../api/schema";
 import { useCan } from "../../api/session";
 import { cluster as findCluster, clusterTone } from "../../fleet";
 import { useKeys } from "../../keys";
+import { t } from "../../language";
 import { useRows } from "../../live/live";
 import { Loaded, ProblemNotice } from "../../parts/problem";
 import { Favourite } from "../../parts/star";
@@ -65,24 +66,24 @@ export default function ObjectPage({ params }: PageProps) {
   const logs = isPod || selects;
 
   const tabs: { id: string; title: string; key?: string }[] = [
-    { id: "overview", title: "Overview", key: "d" },
+    { id: "overview", title: t("Overview"), key: "d" },
     { id: "yaml", title: "YAML", key: "y" },
     ...(pods ? [{ id: "pods", title: "Pods", key: "o" }] : []),
-    ...(logs ? [{ id: "logs", title: "Logs", key: "l" }] : []),
-    ...((isPod && (may.has("exec") || tab === "shell")) || (isNode && mayNodeShell) ? [{ id: "shell", title: "Shell", key: "s" }] : []),
-    ...(isPod && may.has("exec") && may.has("update") ? [{ id: "debug", title: "Debug" }] : []),
-    ...(isPod ? [{ id: "usage", title: "Usage", key: "u" }] : []),
-    ...(volumes ? [{ id: "volumes", title: "Volumes", key: "v" }] : []),
-    ...(WITH_REVISIONS.includes(kind) ? [{ id: "revisions", title: "Revisions" }] : []),
-    { id: "related", title: "Related", key: "r" },
-    { id: "evidence", title: "Evidence", key: "e" },
+    ...(logs ? [{ id: "logs", title: t("Logs"), key: "l" }] : []),
+    ...((isPod && (may.has("exec") || tab === "shell")) || (isNode && mayNodeShell) ? [{ id: "shell", title: t("Shell"), key: "s" }] : []),
+    ...(isPod && may.has("exec") && may.has("update") ? [{ id: "debug", title: t("Debug") }] : []),
+    ...(isPod ? [{ id: "usage", title: t("Usage"), key: "u" }] : []),
+    ...(volumes ? [{ id: "volumes", title: t("Volumes"), key: "v" }] : []),
+    ...(WITH_REVISIONS.includes(kind) ? [{ id: "revisions", title: t("Revisions") }] : []),
+    { id: "related", title: t("Related"), key: "r" },
+    { id: "evidence", title: t("Evidence"), key: "e" },
   ];
   const to = (id: string) => object(place, id === "overview" ? undefined : { tab: id });
   useKeys([
     ...tabs.flatMap(({ id, title, key }) => (key ? [{ key, does: title, run: () => navigate(to(id)) }] : [])),
     // Pressed before it is known what one may: the server decides, and says so.
-    ...(isPod && may.size === 0 ? [{ key: "s", does: "Shell", run: () => navigate(to("shell")), hidden: true }] : []),
-    { key: "Escape", does: "back to the table", run: () => navigate(explore([cluster], kind, { ns: place.namespace })) },
+    ...(isPod && may.size === 0 ? [{ key: "s", does: t("Shell"), run: () => navigate(to("shell")), hidden: true }] : []),
+    { key: "Escape", does: t("back to the table"), run: () => navigate(explore([cluster], kind, { ns: place.namespace })) },
   ]);
 
   const known = findCluster(cluster);
@@ -130,26 +131,26 @@ export default function ObjectPage({ params }: PageProps) {
         <Favourite href={object(place)} title={name} note={[kind.split(".")[0], place.namespace, cluster].filter(Boolean).join(", ")} />
         {described.data?.state && <span class={`tag ${wordTone(described.data.state)}`}>{described.data.state}</span>}
         <span class="grow" />
-        {may.has("scale") && <button type="button" class="button" onClick={() => scale([place], kind, replicas)}>Scale…</button>}
-        {may.has("restart") && <button type="button" class="button" onClick={() => restart([place], kind)}>Restart…</button>}
-        {may.has("cordon") && <button type="button" class="button" onClick={() => cordon([place], !unschedulable)}>{unschedulable ? "Uncordon…" : "Cordon…"}</button>}
-        {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>Drain…</button>}
-        {isNode && may.has("update") && data && <button type="button" class="button" onClick={() => setTaints(place, (data.spec?.["taints"] as NodeTaint[] | undefined) ?? [], described.reload)}>Taints…</button>}
-        {WITH_TEMPLATE.includes(kind) && may.has("update") && <button type="button" class="button" onClick={() => void editContainers(place, described.reload)}>Containers…</button>}
-        {isPod && mayForward && !gone && <a class="button" href={doctorOf(place)}>Ask the doctor</a>}
+        {may.has("scale") && <button type="button" class="button" onClick={() => scale([place], kind, replicas)}>{t("Scale…")}</button>}
+        {may.has("restart") && <button type="button" class="button" onClick={() => restart([place], kind)}>{t("Restart…")}</button>}
+        {may.has("cordon") && <button type="button" class="button" onClick={() => cordon([place], !unschedulable)}>{unschedulable ? t("Uncordon…") : t("Cordon…")}</button>}
+        {may.has("drain") && <button type="button" class="button" onClick={() => drain([place])}>{t("Drain…")}</button>}
+        {isNode && may.has("update") && data && <button type="button" class="button" onClick={() => setTaints(place, (data.spec?.["taints"] as NodeTaint[] | undefined) ?? [], described.reload)}>{t("Taints…")}</button>}
+        {WITH_TEMPLATE.includes(kind) && may.has("update") && <button type="button" class="button" onClick={() => void editContainers(place, described.reload)}>{t("Containers…")}</button>}
+        {isPod && mayForward && !gone && <a class="button" href={doctorOf(place)}>{t("Ask the doctor")}</a>}
         {kind === "cronjobs.batch" && may.has("update") && (
           <>
-            <button type="button" class="button" onClick={() => trigger(place)}>Run now…</button>
-            <button type="button" class="button" onClick={() => suspend(place, data?.spec?.["suspend"] !== true)}>{data?.spec?.["suspend"] === true ? "Resume…" : "Suspend…"}</button>
+            <button type="button" class="button" onClick={() => trigger(place)}>{t("Run now…")}</button>
+            <button type="button" class="button" onClick={() => suspend(place, data?.spec?.["suspend"] !== true)}>{data?.spec?.["suspend"] === true ? t("Resume…") : t("Suspend…")}</button>
           </>
         )}
-        {mayCreate && !gone && <a class="button" href={href("/create", { from: `${cluster}/${kind}/${place.namespace ?? NO_NAMESPACE}/${name}`, cluster, ns: place.namespace })}>Clone…</a>}
-        {may.has("delete") && <button type="button" class="button danger" onClick={() => remove([place], kind, () => navigate(explore([cluster], kind, { ns: place.namespace })))}>Delete…</button>}
+        {mayCreate && !gone && <a class="button" href={href("/create", { from: `${cluster}/${kind}/${place.namespace ?? NO_NAMESPACE}/${name}`, cluster, ns: place.namespace })}>{t("Clone…")}</a>}
+        {may.has("delete") && <button type="button" class="button danger" onClick={() => remove([place], kind, () => navigate(explore([cluster], kind, { ns: place.namespace })))}>{t("Delete…")}</button>}
       </header>
       {trouble && (
-        <div class="notice warn"><p>{cluster} is {known.state}{known.why ? `: ${known.why}` : ""}.</p></div>
+        <div class="notice warn"><p>{t("{cluster} is {state}{what}.", { cluster, state: known.state, what: known.why ? `: ${known.why}` : "" })}</p></div>
       )}
-      <nav class="tabs" aria-label="Parts of the object">
+      <nav class="tabs" aria-label={t("Parts of the object")}>
         {tabs.map(({ id, title }) => (
           <a key={id} href={to(id)} {...(id === tab ? { "aria-current": "page" as const } : {})}>{title}</a>
         ))}

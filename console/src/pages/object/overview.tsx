@@ -1,5 +1,6 @@
 /** What an object is, how it stands, who owns it, and what happened to it. */
 import type { Description, Event, NodeTaint, Related } from "../../api/schema";
+import { locale, rich, t } from "../../language";
 import { ProblemNotice } from "../../parts/problem";
 import { Age } from "../../parts/time";
 import { wordTone } from "../../parts/tone";
@@ -23,24 +24,23 @@ export function Overview({ place, description }: { place: ObjectPlace; descripti
       {metadata.deletionTimestamp && (
         <div class="notice warn">
           <p>
-            It is being deleted since <Age time={metadata.deletionTimestamp} />
-            {metadata.finalizers?.length ? `, and waits for ${metadata.finalizers.join(", ")}` : ""}.
+            {rich("It is being deleted since {age}{what}.", { age: <Age time={metadata.deletionTimestamp} />, what: metadata.finalizers?.length ? t(", and waits for {finalizers}", { finalizers: metadata.finalizers.join(", ") }) : "" })}
           </p>
         </div>
       )}
       <dl class="pairs">
-        {description.state && <><dt>State</dt><dd class={toneClass(wordTone(description.state))}>{description.state}</dd></>}
-        <dt>Age</dt>
+        {description.state && <><dt>{t("State")}</dt><dd class={toneClass(wordTone(description.state))}>{description.state}</dd></>}
+        <dt>{t("Age")}</dt>
         <dd><Age time={metadata.creationTimestamp} /></dd>
         {spec?.nodeName && <><dt>Node</dt><dd><a href={objectHref({ cluster: place.cluster, kind: "nodes", name: spec.nodeName })}>{spec.nodeName}</a></dd></>}
-        {typeof object.status?.["podIP"] === "string" && <><dt>Address</dt><dd class="mono">{object.status["podIP"] as string}</dd></>}
-        {spec?.serviceAccountName && <><dt>Service account</dt><dd><a href={objectHref({ cluster: place.cluster, kind: "serviceaccounts", namespace: place.namespace, name: spec.serviceAccountName })}>{spec.serviceAccountName}</a></dd></>}
-        {typeof object.spec?.["replicas"] === "number" && <><dt>Replicas</dt><dd class="number">{String(object.status?.["readyReplicas"] ?? 0)} ready of {String(object.spec["replicas"])}</dd></>}
-        {typeof object.spec?.["clusterIP"] === "string" && <><dt>Cluster address</dt><dd class="mono">{object.spec["clusterIP"] as string}</dd></>}
-        {selector && object.kind !== "Pod" && <><dt>Selects</dt><dd><a class="break mono" href={explore([place.cluster], "pods", { ns: place.namespace, labels: selector })}>{selector}</a></dd></>}
+        {typeof object.status?.["podIP"] === "string" && <><dt>{t("Address")}</dt><dd class="mono">{object.status["podIP"] as string}</dd></>}
+        {spec?.serviceAccountName && <><dt>{t("Service account")}</dt><dd><a href={objectHref({ cluster: place.cluster, kind: "serviceaccounts", namespace: place.namespace, name: spec.serviceAccountName })}>{spec.serviceAccountName}</a></dd></>}
+        {typeof object.spec?.["replicas"] === "number" && <><dt>{t("Replicas")}</dt><dd class="number">{t("{String} ready of {String2}", { String: String(object.status?.["readyReplicas"] ?? 0), String2: String(object.spec["replicas"]) })}</dd></>}
+        {typeof object.spec?.["clusterIP"] === "string" && <><dt>{t("Cluster address")}</dt><dd class="mono">{object.spec["clusterIP"] as string}</dd></>}
+        {selector && object.kind !== "Pod" && <><dt>{t("Selects")}</dt><dd><a class="break mono" href={explore([place.cluster], "pods", { ns: place.namespace, labels: selector })}>{selector}</a></dd></>}
         {Array.isArray(object.spec?.["taints"]) && <><dt>Taints</dt><dd><Taints of={object.spec["taints"] as NodeTaint[]} /></dd></>}
-        {metadata.labels && <><dt>Labels</dt><dd><Pairs of={metadata.labels} /></dd></>}
-        {metadata.annotations && <><dt>Annotations</dt><dd><Annotations of={metadata.annotations} /></dd></>}
+        {metadata.labels && <><dt>{t("Labels")}</dt><dd><Pairs of={metadata.labels} /></dd></>}
+        {metadata.annotations && <><dt>{t("Annotations")}</dt><dd><Annotations of={metadata.annotations} /></dd></>}
       </dl>
       {conditions.length > 0 && <Conditions conditions={conditions} />}
       <Containers object={object} />
@@ -86,7 +86,7 @@ function Annotations({ of }: { of: Record<string, string> }) {
 function Conditions({ conditions }: { conditions: Condition[] }) {
   return (
     <section>
-      <h3>Conditions</h3>
+      <h3>{t("Conditions")}</h3>
       <ul class="lines">
         {conditions.map((condition) => {
           const { type, reason, message, lastTransitionTime } = condition;
@@ -114,7 +114,7 @@ function Containers({ object }: { object: KubeObject }) {
   const isPod = object.kind === "Pod";
   return (
     <section>
-      <h3>Containers</h3>
+      <h3>{t("Containers")}</h3>
       <ul class="lines">
         {containers.map(({ container, init }) => {
           const status = containerStatus(object, container.name);
@@ -128,10 +128,10 @@ function Containers({ object }: { object: KubeObject }) {
               <span class="grow">
                 <strong>{container.name}</strong> {init && <span class="tag">init</span>}
                 {word && <span class={toneClass(wordTone(word))}> {word}</span>}
-                {(status?.restartCount ?? 0) > 0 && <span class="faint"> {status?.restartCount} restarts</span>}
+                {(status?.restartCount ?? 0) > 0 && <span class="faint">{" "}{t("{restartCount} restarts", { restartCount: status?.restartCount })}</span>}
                 <p class="mono muted break">{container.image}</p>
                 {detail?.message && <p class="muted break">{detail.message}</p>}
-                {last && <p class="muted">The one before ended <Age time={last.finishedAt} ago /> with {last.reason ?? `code ${last.exitCode ?? "?"}`}{last.exitCode !== undefined && last.reason ? ` (${last.exitCode})` : ""}.</p>}
+                {last && <p class="muted">{rich("The one before ended {age} with {reason}{what}.", { age: <Age time={last.finishedAt} ago />, reason: last.reason ?? t("code {exitCode}", { exitCode: last.exitCode ?? "?" }), what: last.exitCode !== undefined && last.reason ? ` (${last.exitCode})` : "" })}</p>}
                 <Resources of={container.resources} />
               </span>
             </li>
@@ -154,7 +154,7 @@ function Data({ object }: { object: KubeObject }) {
   if (!object.data || typeof object.data !== "object") return null;
   return (
     <section>
-      <h3>Data</h3>
+      <h3>{t("Data")}</h3>
       <ul class="lines">
         {Object.entries(object.data).map(([key, value]) => {
           const hidden = /^<masked: (.*)>$/.exec(String(value))?.[1];
@@ -165,7 +165,7 @@ function Data({ object }: { object: KubeObject }) {
                 {key}
                 {hidden === undefined && <pre class="value">{String(value).slice(0, 2000)}</pre>}
               </span>
-              <span class="faint number">{hidden === undefined ? `${size.toLocaleString("en")} bytes` : `hidden, ${hidden}`}</span>
+              <span class="faint number">{hidden === undefined ? t("{size} bytes", { size: size.toLocaleString(locale) }) : t("hidden, {hidden}", { hidden })}</span>
             </li>
           );
         })}
@@ -193,7 +193,7 @@ function Owners({ place, description }: { place: ObjectPlace; description: Descr
   const chain = [...owners].reverse();
   return (
     <section>
-      <h3>Owners and owned</h3>
+      <h3>{t("Owners and owned")}</h3>
       <ul class="lines tree">
         {chain.map((owner, depth) => link(owner, depth))}
         <li style={{ paddingLeft: `${chain.length * 16}px` }}>
@@ -201,7 +201,7 @@ function Owners({ place, description }: { place: ObjectPlace; description: Descr
           <strong class="clip">{place.name}</strong>
         </li>
         {owned.slice(0, 100).map((one) => link(one, chain.length + 1))}
-        {owned.length > 100 && <li class="muted">and {owned.length - 100} more</li>}
+        {owned.length > 100 && <li class="muted">{t("and {what} more", { what: owned.length - 100 })}</li>}
       </ul>
     </section>
   );
@@ -210,8 +210,8 @@ function Owners({ place, description }: { place: ObjectPlace; description: Descr
 export function Events({ events }: { events: Event[] }) {
   return (
     <section>
-      <h3>Events</h3>
-      {events.length === 0 && <p class="muted">None is known. Kubernetes forgets events after an hour, mostly.</p>}
+      <h3>{t("Events")}</h3>
+      {events.length === 0 && <p class="muted">{t("None is known. Kubernetes forgets events after an hour, mostly.")}</p>}
       <ul class="lines">
         {events.slice(0, 100).map((event, index) => (
           <li key={index}>

@@ -1,5 +1,6 @@
 /** The pods of a workload, a Service or a node: live, as the table of pods has them. */
 import { useMemo, useState } from "preact/hooks";
+import { locale, rich, t } from "../../language";
 import { useRows } from "../../live/live";
 import type { Row, Subscription } from "../../live/protocol";
 import { bodyProblem, Empty, Loading, ProblemNotice } from "../../parts/problem";
@@ -31,7 +32,7 @@ export default function Pods({ place, selector }: { place: ObjectPlace; selector
   return (
     <>
       {update.problem && <ProblemNotice problem={bodyProblem(update.problem)} />}
-      <p class="muted small">{update.total.toLocaleString("en")} {update.total === 1 ? "pod" : "pods"}. <a href={explore([cluster], "pods", { ...(namespace ? { ns: namespace } : {}), ...of })}>The table of pods</a> filters them and acts on many.</p>
+      <p class="muted small">{rich("{total} {what}. {link} filters them and acts on many.", { total: update.total.toLocaleString(locale), what: update.total === 1 ? t("pod") : t("pods"), link: <a href={explore([cluster], "pods", { ...(namespace ? { ns: namespace } : {}), ...of })}>{t("The table of pods")}</a> })}</p>
       <VirtualTable<Row>
         label="Pods"
         columns={columns}
@@ -45,9 +46,9 @@ export default function Pods({ place, selector }: { place: ObjectPlace; selector
           if (!event || !(event.target as Element).closest("a, button, input")) open(row);
         }}
         version={columns}
-        keys={[{ key: "l", does: "logs of the pod", run: (row) => open(row, "logs") }]}
+        keys={[{ key: "l", does: t("logs of the pod"), run: (row) => open(row, "logs") }]}
       >
-        {update.matched === 0 && !update.problem && (update.synced ? <Empty title="There are no pods" /> : <div style={{ padding: "14px" }}><Loading lines={4} /></div>)}
+        {update.matched === 0 && !update.problem && (update.synced ? <Empty title={t("There are no pods")} /> : <div style={{ padding: "14px" }}><Loading lines={4} /></div>)}
       </VirtualTable>
     </>
   );

@@ -4,6 +4,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { Kind } from "../../api/schema";
 import { findKind, kindPath, kindsOf } from "../../fleet";
+import { t } from "../../language";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { wordTone } from "../../parts/tone";
@@ -27,16 +28,16 @@ interface RelatedAnswer {
 
 /** In this order; the words are what this object says of the other. */
 const RELATIONS: Record<string, string> = {
-  owner: "is owned by",
-  owned: "owns",
-  "selected-by": "is selected by",
-  selects: "selects",
-  uses: "uses",
-  "used-by": "is used by",
-  "routed-by": "is reached through",
-  "routes-to": "routes to",
-  "scaled-by": "is scaled by",
-  scales: "scales",
+  owner: t("is owned by"),
+  owned: t("owns"),
+  "selected-by": t("is selected by"),
+  selects: t("selects"),
+  uses: t("uses"),
+  "used-by": t("is used by"),
+  "routed-by": t("is reached through"),
+  "routes-to": t("routes to"),
+  "scaled-by": t("is scaled by"),
+  scales: t("scales"),
 };
 
 /** Where an object of a kind lives: its kind's name in addresses is not in the answer. */
@@ -66,18 +67,18 @@ export function Related({ place }: { place: ObjectPlace }) {
   const kind = findKind(kinds, place.kind)?.kind;
   const columns: TableColumn<RelatedObject>[] = [
     { id: "relation", title: `${place.name} …`, width: "minmax(130px, .8fr)", cell: ({ relation }) => <span class="muted">{RELATIONS[relation] ?? relation}</span> },
-    { id: "kind", title: "Kind", width: "minmax(120px, .8fr)", cell: ({ kind }) => kind },
+    { id: "kind", title: t("Kind"), width: "minmax(140px, .8fr)", cell: ({ kind }) => kind },
     {
       id: "name",
-      title: "Name",
-      width: "minmax(200px, 2fr)",
+      title: t("Name"),
+      width: "minmax(180px, 2fr)",
       cell: (one) => {
         const to = hrefOf(kinds, place.cluster, place.namespace, one);
         return to ? <a href={to} title={one.name}>{one.name}</a> : <span title={one.name}>{one.name}</span>;
       },
     },
-    { id: "via", title: "How", width: "minmax(120px, 1fr)", cell: ({ via }) => <span class="muted" title={via}>{via}</span> },
-    { id: "status", title: "Status", width: "minmax(110px, .8fr)", cell: ({ status }) => status && <span class={wordTone(status) === "bad" ? "bad-text" : wordTone(status) === "warn" ? "warn-text" : ""}>{status}</span> },
+    { id: "via", title: t("How"), width: "minmax(120px, 1fr)", cell: ({ via }) => <span class="muted" title={via}>{via}</span> },
+    { id: "status", title: t("Status"), width: "minmax(110px, .8fr)", cell: ({ status }) => status && <span class={wordTone(status) === "bad" ? "bad-text" : wordTone(status) === "warn" ? "warn-text" : ""}>{status}</span> },
   ];
   return (
     <Loaded of={read}>
@@ -85,12 +86,12 @@ export function Related({ place }: { place: ObjectPlace }) {
         <>
           {(problems ?? []).map((text) => <div key={text} class="notice warn"><p class="break">{text}</p></div>)}
           {related.length ? (
-            <ShortTable label="Related objects" columns={columns} rows={[...related].sort((a, b) => order.indexOf(a.relation) - order.indexOf(b.relation))} rowKey={(one) => `${one.relation} ${one.kind} ${one.namespace} ${one.name} ${one.via}`} />
+            <ShortTable label={t("Related objects")} columns={columns} rows={[...related].sort((a, b) => order.indexOf(a.relation) - order.indexOf(b.relation))} rowKey={(one) => `${one.relation} ${one.kind} ${one.namespace} ${one.name} ${one.via}`} />
           ) : (
-            <Empty title="Nothing is related"><p>Nobody owns, selects, uses or routes to it, and it does so to nobody.</p></Empty>
+            <Empty title={t("Nothing is related")}><p>{t("Nobody owns, selects, uses or routes to it, and it does so to nobody.")}</p></Empty>
           )}
-          {place.namespace && kind && <p><a href={mapAround(place.cluster, place.namespace, `${kind}/${place.name}`)}>As a map</a></p>}
-          {leftOut.length > 0 && <p class="muted small">Your roles do not let you list {leftOut.join(", ")}: there may be more.</p>}
+          {place.namespace && kind && <p><a href={mapAround(place.cluster, place.namespace, `${kind}/${place.name}`)}>{t("As a map")}</a></p>}
+          {leftOut.length > 0 && <p class="muted small">{t("Your roles do not let you list {leftOut}: there may be more.", { leftOut: leftOut.join(", ") })}</p>}
         </>
       )}
     </Loaded>

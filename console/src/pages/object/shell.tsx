@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { BASE, path, socketUrl } from "../../api/client";
 import { readProblem } from "../../api/problem";
+import { t } from "../../language";
 import { ProblemNotice } from "../../parts/problem";
 import type { ObjectPlace } from "../../places";
 import { query, setQuery } from "../../router";
@@ -25,8 +26,8 @@ export type ShellKind = "exec" | "debug" | "node";
 
 /** What is used where nobody says otherwise; the server knows a default of its own. */
 const TODO: Record<Exclude<ShellKind, "exec">, string> = {
-  debug: "An ephemeral container is added to the pod. It cannot be taken away again: it stays, ended, until the pod goes.",
-  node: "A privileged pod is started on the node, and removed when the shell ends. It is in the audit.",
+  debug: t("An ephemeral container is added to the pod. It cannot be taken away again: it stays, ended, until the pod goes."),
+  node: t("A privileged pod is started on the node, and removed when the shell ends. It is in the audit."),
 };
 
 export default function Shell({ place, object, kind }: { place: ObjectPlace; object: KubeObject; kind: ShellKind }) {
@@ -37,20 +38,20 @@ export default function Shell({ place, object, kind }: { place: ObjectPlace; obj
   if (started) return <Session place={place} kind={kind} containers={containers} image={image} target={target} />;
   return (
     <form class="card" onSubmit={(event) => { event.preventDefault(); setStarted(true); }}>
-      <header><h2>{kind === "debug" ? "A debug container" : `A shell on ${place.name}`}</h2></header>
+      <header><h2>{kind === "debug" ? t("A debug container") : t("A shell on {name}", { name: place.name })}</h2></header>
       <div class="body stack">
         <p>{kind !== "exec" && TODO[kind]}</p>
-        <label class="label">Image<input class="field mono" placeholder="the server's default" spellcheck={false} value={image} onInput={(event) => setImage(event.currentTarget.value)} /></label>
+        <label class="label">{t("Image")}<input class="field mono" placeholder={t("the server's default")} spellcheck={false} value={image} onInput={(event) => setImage(event.currentTarget.value)} /></label>
         {kind === "debug" && (
           <label class="label">
-            Sees the processes of
+            {t("Sees the processes of")}
             <select class="select" value={target} onChange={(event) => setTarget(event.currentTarget.value)}>
               {containers.map((name) => <option key={name} value={name}>{name}</option>)}
-              <option value="">none of its containers</option>
+              <option value="">{t("none of its containers")}</option>
             </select>
           </label>
         )}
-        <div class="row"><button type="submit" class="button primary">{kind === "debug" ? "Add and open" : "Start and open"}</button></div>
+        <div class="row"><button type="submit" class="button primary">{kind === "debug" ? t("Add and open") : t("Start and open")}</button></div>
       </div>
     </form>
   );
@@ -121,12 +122,12 @@ function Session(props: SessionProps) {
         if (bytes[0] === CHANNEL.stdout || bytes[0] === CHANNEL.stderr) screen.write(bytes.subarray(1));
         else if (bytes[0] === CHANNEL.status) {
           const status = JSON.parse(new TextDecoder().decode(bytes.subarray(1))) as { exitCode?: number; reason?: string };
-          said = status.reason ?? `The shell has ended with code ${status.exitCode ?? 0}.`;
+          said = status.reason ?? t("The shell has ended with code {exitCode}.", { exitCode: status.exitCode ?? 0 });
         }
       };
       socket.onclose = (event) => {
         if (gone) return;
-        if (opened) setEnded(said || event.reason || "The connection was lost.");
+        if (opened) setEnded(said || event.reason || t("The connection was lost."));
         else void whyNot(`${BASE}${route}?${params}`).then(setProblem);
       };
       close = () => {
@@ -144,17 +145,17 @@ function Session(props: SessionProps) {
     <>
       <div class="toolbar">
         {kind === "exec" && containers.length > 1 && (
-          <select class="select" aria-label="Container" value={container} onChange={(event) => setQuery({ container: event.currentTarget.value })}>
+          <select class="select" aria-label={t("Container")} value={container} onChange={(event) => setQuery({ container: event.currentTarget.value })}>
             {containers.map((name) => <option key={name} value={name}>{name}</option>)}
           </select>
         )}
-        <span class="muted small">What is typed here goes to the container; Tab and Esc too. Leave it with the mouse or Ctrl+K.</span>
+        <span class="muted small">{t("What is typed here goes to the container; Tab and Esc too. Leave it with the mouse or Ctrl+K.")}</span>
       </div>
       {problem !== null && <ProblemNotice problem={problem} again={() => setRound(round + 1)} />}
       {ended !== null && (
         <div class="notice info" role="status">
           <p class="grow">{ended}</p>
-          <button type="button" class="button" autofocus onClick={() => setRound(round + 1)}>Open another</button>
+          <button type="button" class="button" autofocus onClick={() => setRound(round + 1)}>{t("Open another")}</button>
         </div>
       )}
       <div key={`${container} ${round}`} ref={host} class="fills terminal" />

@@ -6,6 +6,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import { ApiProblem, asProblem, explain } from "../../api/problem";
+import { t } from "../../language";
 import { Diff } from "../../parts/diff";
 import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
@@ -89,7 +90,7 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         setMode("review");
         editor.current?.setReadOnly(true);
       } else {
-        toast(`${place.name} is changed.${said?.warnings?.length ? ` The API server warns: ${said.warnings.join(" ")}` : ""}`);
+        toast(t("{name} is changed.{what}", { name: place.name, what: said?.warnings?.length ? ` ${t("The API server warns: {warnings}", { warnings: said.warnings.join(" ") })}` : "" }));
         stop();
       }
     } catch (error) {
@@ -112,7 +113,7 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
       setProblem(null);
       editor.current?.setText(merged);
       editor.current?.compareWith(fresh);
-      if (both) toast(`${both} ${both === 1 ? "place was" : "places were"} changed by both: yours is kept there. Look at it before you apply.`, "info");
+      if (both) toast(t("{both} {what} changed by both: yours is kept there. Look at it before you apply.", { both, what: both === 1 ? t("place was") : t("places were") }), "info");
     } catch (error) {
       setProblem(error);
     } finally {
@@ -127,32 +128,32 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
       <div class="toolbar">
         {mode === "read" && (
           <>
-            <span class="muted small">Read only</span>
+            <span class="muted small">{t("Read only")}</span>
             {secret && (
               <button type="button" class="button" aria-pressed={revealed} onClick={() => setRevealed(!revealed)}>
-                {revealed ? "Hide values" : "Show values"}
+                {revealed ? t("Hide values") : t("Show values")}
               </button>
             )}
-            <button type="button" class="button quiet" disabled={text === undefined} onClick={() => void navigator.clipboard.writeText(text ?? "").then(() => toast("Copied."))}>Copy</button>
-            <button type="button" class="button quiet" onClick={read.reload}>Reload</button>
+            <button type="button" class="button quiet" disabled={text === undefined} onClick={() => void navigator.clipboard.writeText(text ?? "").then(() => toast(t("Copied.")))}>{t("Copy")}</button>
+            <button type="button" class="button quiet" onClick={read.reload}>{t("Reload")}</button>
             <span class="grow" />
-            {mayEdit && <button type="button" class="button" disabled={text === undefined || !ready} onClick={edit}>Edit</button>}
+            {mayEdit && <button type="button" class="button" disabled={text === undefined || !ready} onClick={edit}>{t("Edit")}</button>}
           </>
         )}
         {mode === "edit" && (
           <>
-            <span class="muted small">{changed ? "Changed, and not applied" : "Nothing is changed yet"}</span>
+            <span class="muted small">{changed ? t("Changed, and not applied") : t("Nothing is changed yet")}</span>
             <span class="grow" />
-            <button type="button" class="button" onClick={stop}>Cancel</button>
-            <button type="button" class="button primary" disabled={!changed || busy} onClick={() => void send(true)}>{busy ? "Trying…" : "Review"}</button>
+            <button type="button" class="button" onClick={stop}>{t("Cancel")}</button>
+            <button type="button" class="button primary" disabled={!changed || busy} onClick={() => void send(true)}>{busy ? t("Trying…") : t("Review")}</button>
           </>
         )}
         {mode === "review" && (
           <>
-            <span class="muted small">{answer?.diff ? "The API server would take it. This is what it would change." : "The API server would change nothing."}</span>
+            <span class="muted small">{answer?.diff ? t("The API server would take it. This is what it would change.") : t("The API server would change nothing.")}</span>
             <span class="grow" />
-            <button type="button" class="button" onClick={back}>Back</button>
-            <button type="button" class="button primary" disabled={busy} onClick={() => void send(false)}>{busy ? "Applying…" : "Apply"}</button>
+            <button type="button" class="button" onClick={back}>{t("Back")}</button>
+            <button type="button" class="button primary" disabled={busy} onClick={() => void send(false)}>{busy ? t("Applying…") : t("Apply")}</button>
           </>
         )}
       </div>
@@ -162,9 +163,9 @@ export default function Yaml({ place, mayEdit, secret }: { place: ObjectPlace; m
         <div class="notice warn" role="alert">
           <div class="grow break">
             <p>{explain(problem).sentence}</p>
-            <p class="muted">Nothing was overwritten. Your changes are kept: put them on the newest version, then review them again.</p>
+            <p class="muted">{t("Nothing was overwritten. Your changes are kept: put them on the newest version, then review them again.")}</p>
           </div>
-          <button type="button" class="button" disabled={busy} onClick={() => void newest()}>Put them on the newest</button>
+          <button type="button" class="button" disabled={busy} onClick={() => void newest()}>{t("Put them on the newest")}</button>
         </div>
       )}
       {mode === "review" && (answer?.warnings ?? []).map((warning) => <div key={warning} class="notice warn"><p>{warning}</p></div>)}

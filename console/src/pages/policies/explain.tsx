@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { useFetch } from "../../api/fetching";
+import { rich, t } from "../../language";
 import { Empty, Loaded } from "../../parts/problem";
 import { query, setQuery } from "../../router";
 
@@ -38,31 +39,31 @@ export function ExplainTab() {
   return (
     <>
       <form class="row wrap ask" onSubmit={(event) => { event.preventDefault(); setQuery({ ...typed }, true); read.reload(); }}>
-        {field("from", "From", "shop/web-0, or an address")}
-        {field("to", "To", "shop/db-0, or an address")}
-        {field("port", "Port", "5432, or its name", false)}
+        {field("from", "From", t("shop/web-0, or an address"))}
+        {field("to", "To", t("shop/db-0, or an address"))}
+        {field("port", "Port", t("5432, or its name"), false)}
         <label class="label">
-          Protocol
+          {t("Protocol")}
           <select class="select" value={typed.protocol} onChange={(event) => setTyped({ ...typed, protocol: event.currentTarget.value })}>
             {PROTOCOLS.map((one) => <option key={one} value={one}>{one}</option>)}
           </select>
         </label>
-        <button type="submit" class="button primary">Explain</button>
+        <button type="submit" class="button primary">{t("Explain")}</button>
       </form>
       {ready ? (
         <Loaded of={read}>
           {({ verdict, egress, ingress }) => (
             <>
-              <p class="figure"><span class={`tag ${verdict === "allow" ? "ok" : "bad"}`}>{verdict === "allow" ? "allowed" : "denied"}</span> {asked.protocol} {asked.port} from <code>{asked.from}</code> to <code>{asked.to}</code></p>
+              <p class="figure"><span class={`tag ${verdict === "allow" ? "ok" : "bad"}`}>{verdict === "allow" ? t("allowed") : t("denied")}</span>{" "}{rich("{protocol} {port} from {from} to {to}", { protocol: asked.protocol, port: asked.port, from: <code>{asked.from}</code>, to: <code>{asked.to}</code> })}</p>
               <div class="cards">
-                <Said title={`Leaving ${asked.from}`} of={egress} />
-                <Said title={`Arriving at ${asked.to}`} of={ingress} />
+                <Said title={t("Leaving {from}", { from: asked.from })} of={egress} />
+                <Said title={t("Arriving at {to}", { to: asked.to })} of={ingress} />
               </div>
             </>
           )}
         </Loaded>
       ) : (
-        <Empty title="Ask about a connection"><p>Both directions are judged: what the source may send, and what the destination may be sent.</p></Empty>
+        <Empty title={t("Ask about a connection")}><p>{t("Both directions are judged: what the source may send, and what the destination may be sent.")}</p></Empty>
       )}
     </>
   );

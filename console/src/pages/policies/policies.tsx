@@ -1,4 +1,5 @@
 /** Network policies: where they are in force, in which order they decide, and why a connection passes or not. */
+import { t } from "../../language";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { ExplainTab } from "./explain";
 import { InForceTab } from "./in-force";
@@ -6,9 +7,9 @@ import { StatusTab } from "./status";
 import "./policies.css";
 
 const TABS: Tab[] = [
-  { id: "status", title: "Enforcement" },
-  { id: "list", title: "In the order they decide" },
-  { id: "explain", title: "Why does it pass?" },
+  { id: "status", title: t("Enforcement") },
+  { id: "list", title: t("In the order they decide") },
+  { id: "explain", title: t("Why does it pass?") },
 ];
 
 export default function Policies() {
@@ -16,9 +17,9 @@ export default function Policies() {
   return (
     <div class="page policies">
       <header>
-        <h1>Policies</h1>
+        <h1>{t("Policies")}</h1>
       </header>
-      <Tabs label="Parts of policies" tabs={TABS} />
+      <Tabs label={t("Parts of policies")} tabs={TABS} />
       {tab === "status" && <StatusTab />}
       {tab === "list" && <InForceTab />}
       {tab === "explain" && <ExplainTab />}

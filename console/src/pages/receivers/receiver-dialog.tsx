@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import type { ReceiverState } from "../../api/schema";
+import { t } from "../../language";
 import { Dialog } from "../../parts/dialog";
 import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
@@ -25,20 +26,20 @@ export function ReceiverDialog({ receiver, onClose }: { receiver: ReceiverState 
     setProblem(null);
     try {
       await api.put(path`/receivers/${name}`, specOf(type, typed, before, disabled));
-      toast(`${name} is ${receiver ? "changed" : "added"}. Test it to see whether it takes notifications.`);
+      toast(receiver ? t("{name} is changed. Test it to see whether it takes notifications.", { name }) : t("{name} is added. Test it to see whether it takes notifications.", { name }));
       onClose(true);
     } catch (error) {
       setProblem(error);
     }
   };
-  const title = receiver ? `Receiver ${receiver.name}` : "Add a receiver";
+  const title = receiver ? t("Receiver {name}", { name: receiver.name }) : t("Add a receiver");
   return (
     <Dialog title={title} onClose={() => onClose(false)}>
       <form onSubmit={(event) => void save(event)}>
         <h1 class="break">{title}</h1>
-        {!receiver && <label class="label">Name<input class="field" required autofocus pattern="[a-z0-9]([\-a-z0-9]*[a-z0-9])?" title="small letters, digits and dashes" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>}
+        {!receiver && <label class="label">{t("Name")}<input class="field" required autofocus pattern="[a-z0-9]([\-a-z0-9]*[a-z0-9])?" title={t("small letters, digits and dashes")} value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>}
         <label class="label">
-          Type
+          {t("Type")}
           <select class="select" value={type} onChange={(event) => { setType(event.currentTarget.value); setTyped(present(before, event.currentTarget.value)); }}>
             {Object.entries(TYPES).map(([key, { title: text }]) => <option key={key} value={key}>{text}</option>)}
           </select>
@@ -57,18 +58,18 @@ export function ReceiverDialog({ receiver, onClose }: { receiver: ReceiverState 
                 autocomplete="off"
                 spellcheck={false}
                 required={(required ?? false) && !(secret && hasSecret)}
-                placeholder={secret && hasSecret ? "stays as it is" : (placeholder ?? "")}
+                placeholder={secret && hasSecret ? t("stays as it is") : (placeholder ?? "")}
                 value={typed[key] ?? ""}
                 onInput={(event) => setTyped({ ...typed, [key]: event.currentTarget.value })}
               />
             )}
           </label>
         ))}
-        <label class="row"><input type="checkbox" class="check" checked={disabled} onChange={() => setDisabled(!disabled)} /> Send it nothing for now</label>
+        <label class="row"><input type="checkbox" class="check" checked={disabled} onChange={() => setDisabled(!disabled)} /> {t("Send it nothing for now")}</label>
         {problem !== null && <ProblemNotice problem={problem} />}
         <footer>
-          <button type="button" class="button" onClick={() => onClose(false)}>Cancel</button>
-          <button type="submit" class="button primary">{receiver ? "Change" : "Add"}</button>
+          <button type="button" class="button" onClick={() => onClose(false)}>{t("Cancel")}</button>
+          <button type="submit" class="button primary">{receiver ? t("Change") : t("Add")}</button>
         </footer>
       </form>
     </Dialog>

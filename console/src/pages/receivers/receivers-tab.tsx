@@ -4,6 +4,7 @@ import { api, path } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { ReceiverList, ReceiverState, ReceiverTest } from "../../api/schema";
 import { useCan } from "../../api/session";
+import { locale, rich, t } from "../../language";
 import { confirm } from "../../parts/dialog";
 import { Empty, Loaded } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
@@ -21,7 +22,7 @@ export function ReceiversTab() {
   const test = async ({ name }: ReceiverState) => {
     try {
       const { taken, why } = await api.post<ReceiverTest>(path`/receivers/${name}/test`);
-      toast(taken ? `${name} took the test.` : `${name} did not take the test: ${why ?? "it did not say why"}`, taken ? "ok" : "bad");
+      toast(taken ? t("{name} took the test.", { name }) : t("{name} did not take the test: {why}", { name, why: why ?? t("it did not say why") }), taken ? "ok" : "bad");
     } catch (error) {
       toastProblem(error, name);
     }
@@ -29,9 +30,9 @@ export function ReceiversTab() {
   };
   const remove = ({ name, queued }: ReceiverState) =>
     confirm({
-      title: `Delete the receiver ${name}?`,
-      text: queued ? `${queued.toLocaleString("en")} notifications wait for it, and are lost with it.` : "Response rules that name it tell nobody.",
-      verb: "Delete",
+      title: t("Delete the receiver {name}?", { name }),
+      text: queued ? t("{queued} notifications wait for it, and are lost with it.", { queued: queued.toLocaleString(locale) }) : t("Response rules that name it tell nobody."),
+      verb: t("Delete"),
       danger: true,
       name,
       run: async () => {
@@ -40,25 +41,25 @@ export function ReceiversTab() {
       },
     });
   const columns: TableColumn<ReceiverState>[] = [
-    { id: "name", title: "Receiver", width: "minmax(80px, 1fr)", cell: ({ name, spec }) => <span title={String(spec["comment"] ?? name)}>{name}</span> },
-    { id: "type", title: "Where", width: "minmax(80px, 2.4fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
-    { id: "state", title: "State", width: "76px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{state}</span> },
-    { id: "why", title: "Why", width: "minmax(80px, 2fr)", wrap: true, cell: ({ why, since, attempts }) => why && <span class="bad-text">{why}{since && <span class="muted"> For <Age time={since} />, {attempts} {attempts === 1 ? "try" : "tries"}.</span>}</span> },
-    { id: "queued", title: "Waiting", width: "72px", end: true, cell: ({ queued }) => (queued ? <span class="warn-text">{queued.toLocaleString("en")}</span> : "") },
-    { id: "delivered", title: "Taken", width: "64px", end: true, cell: ({ delivered }) => delivered.toLocaleString("en") },
-    { id: "dropped", title: "Lost", width: "50px", end: true, cell: ({ dropped }) => (dropped ? <span class="bad-text">{dropped.toLocaleString("en")}</span> : "") },
-    { id: "last", title: "Last", width: "52px", end: true, cell: ({ lastDelivery }) => <Age time={lastDelivery} /> },
+    { id: "name", title: t("Receiver"), width: "minmax(80px, 1fr)", cell: ({ name, spec }) => <span title={String(spec["comment"] ?? name)}>{name}</span> },
+    { id: "type", title: t("Where"), width: "minmax(130px, 2.4fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
+    { id: "state", title: t("State"), width: "76px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{state}</span> },
+    { id: "why", title: t("Why"), width: "minmax(80px, 2fr)", wrap: true, cell: ({ why, since, attempts }) => why && <span class="bad-text">{why}{since && <span class="muted">{" "}{rich("For {age}, {attempts} {what}.", { age: <Age time={since} />, attempts, what: attempts === 1 ? t("try") : t("tries") })}</span>}</span> },
+    { id: "queued", title: t("Waiting"), width: "72px", end: true, cell: ({ queued }) => (queued ? <span class="warn-text">{queued.toLocaleString(locale)}</span> : "") },
+    { id: "delivered", title: t("Taken"), width: "64px", end: true, cell: ({ delivered }) => delivered.toLocaleString(locale) },
+    { id: "dropped", title: t("Lost"), width: "50px", end: true, cell: ({ dropped }) => (dropped ? <span class="bad-text">{dropped.toLocaleString(locale)}</span> : "") },
+    { id: "last", title: t("Last"), width: "52px", end: true, cell: ({ lastDelivery }) => <Age time={lastDelivery} /> },
     ...(mayUpdate
       ? [{
           id: "do",
-          title: <span class="hidden">Actions</span>,
+          title: <span class="hidden">{t("Actions")}</span>,
           width: "210px",
           end: true,
           cell: (one: ReceiverState) => (
             <span class="row">
-              <button type="button" class="button quiet" onClick={() => void test(one)}>Test</button>
-              <button type="button" class="button quiet" onClick={() => setEditing(one)}>Change</button>
-              {mayDelete && <button type="button" class="button quiet" onClick={() => remove(one)}>Delete</button>}
+              <button type="button" class="button quiet" onClick={() => void test(one)}>{t("Test")}</button>
+              <button type="button" class="button quiet" onClick={() => setEditing(one)}>{t("Change")}</button>
+              {mayDelete && <button type="button" class="button quiet" onClick={() => remove(one)}>{t("Delete")}</button>}
             </span>
           ),
         }]
@@ -69,10 +70,10 @@ export function ReceiversTab() {
       {({ receivers }) => (
         <>
           <div class="row">
-            <span class="muted grow">Each receiver has a queue of its own, on disk; those of all replicas are added up.</span>
-            {mayUpdate && <button type="button" class="button" onClick={() => setEditing("new")}>Add a receiver</button>}
+            <span class="muted grow">{t("Each receiver has a queue of its own, on disk; those of all replicas are added up.")}</span>
+            {mayUpdate && <button type="button" class="button" onClick={() => setEditing("new")}>{t("Add a receiver")}</button>}
           </div>
-          {receivers.length ? <ShortTable label="Receivers" columns={columns} rows={receivers} rowKey={({ name }) => name} /> : <Empty title="Nobody is told"><p>A webhook, syslog, Slack, Teams, Alertmanager or mail: each with a durable queue, so that one that hangs holds up nothing but itself.</p></Empty>}
+          {receivers.length ? <ShortTable label={t("Receivers")} columns={columns} rows={receivers} rowKey={({ name }) => name} /> : <Empty title={t("Nobody is told")}><p>{t("A webhook, syslog, Slack, Teams, Alertmanager or mail: each with a durable queue, so that one that hangs holds up nothing but itself.")}</p></Empty>}
           {editing && <ReceiverDialog receiver={editing === "new" ? null : editing} onClose={(changed) => { setEditing(null); if (changed) read.reload(); }} />}
         </>
       )}

@@ -1,4 +1,6 @@
 /** The types of receivers: their fields, and which of those are secret. */
+import { t } from "../../language";
+
 export interface Field {
   key: string;
   title: string;
@@ -12,12 +14,12 @@ export interface Field {
 }
 
 export const TYPES: Record<string, { title: string; fields: Field[] }> = {
-  webhook: { title: "Webhook", fields: [{ key: "url", title: "URL", placeholder: "https://siem.example.com/events", required: true }, { key: "hmac-key", title: "Signing key", secret: true, placeholder: "whsec_…" }, { key: "authorization", title: "Authorization header", secret: true }] },
-  syslog: { title: "Syslog", fields: [{ key: "address", title: "Host and port", placeholder: "logs.example.com:6514", required: true }, { key: "transport", title: "Transport", choices: ["tls", "tcp", "udp"] }] },
-  slack: { title: "Slack", fields: [{ key: "url", title: "Incoming webhook", secret: true, required: true, placeholder: "https://hooks.slack.com/…" }, { key: "channel", title: "Channel" }] },
-  teams: { title: "Teams", fields: [{ key: "url", title: "Workflow URL", secret: true, required: true }, { key: "title", title: "Title of messages" }] },
-  alertmanager: { title: "Alertmanager", fields: [{ key: "url", title: "URL", placeholder: "https://alertmanager.example.com", required: true }, { key: "token", title: "Bearer token", secret: true }] },
-  email: { title: "Mail", fields: [{ key: "server", title: "Server", placeholder: "mail.example.com:587", required: true }, { key: "security", title: "Security", choices: ["starttls", "tls", "none"] }, { key: "from", title: "From", required: true }, { key: "to", title: "To", required: true, list: true, placeholder: "ops@example.com, …" }, { key: "username", title: "User", secret: true }, { key: "password", title: "Password", secret: true }] },
+  webhook: { title: "Webhook", fields: [{ key: "url", title: "URL", placeholder: "https://siem.example.com/events", required: true }, { key: "hmac-key", title: t("Signing key"), secret: true, placeholder: "whsec_…" }, { key: "authorization", title: t("Authorization header"), secret: true }] },
+  syslog: { title: "Syslog", fields: [{ key: "address", title: t("Host and port"), placeholder: "logs.example.com:6514", required: true }, { key: "transport", title: t("Transport"), choices: ["tls", "tcp", "udp"] }] },
+  slack: { title: "Slack", fields: [{ key: "url", title: t("Incoming webhook"), secret: true, required: true, placeholder: "https://hooks.slack.com/…" }, { key: "channel", title: t("Channel") }] },
+  teams: { title: "Teams", fields: [{ key: "url", title: t("Workflow URL"), secret: true, required: true }, { key: "title", title: t("Title of messages") }] },
+  alertmanager: { title: "Alertmanager", fields: [{ key: "url", title: "URL", placeholder: "https://alertmanager.example.com", required: true }, { key: "token", title: t("Bearer token"), secret: true }] },
+  email: { title: t("Mail"), fields: [{ key: "server", title: t("Server"), placeholder: "mail.example.com:587", required: true }, { key: "security", title: t("Security"), choices: ["starttls", "tls", "none"] }, { key: "from", title: t("From"), required: true }, { key: "to", title: t("To"), required: true, list: true, placeholder: "ops@example.com, …" }, { key: "username", title: t("User"), secret: true }, { key: "password", title: t("Password"), secret: true }] },
 };
 
 export type Spec = Record<string, unknown>;

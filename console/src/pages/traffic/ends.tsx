@@ -1,5 +1,6 @@
 /** The two ends of a conversation, in words. */
 import type { ConversationEnd } from "../../api/schema";
+import { decimal, t } from "../../language";
 
 /** What is known by its kind alone has its address with it. */
 export function endName({ name, kind, address }: ConversationEnd): string {
@@ -7,7 +8,7 @@ export function endName({ name, kind, address }: ConversationEnd): string {
 }
 
 export function End({ end }: { end: ConversationEnd }) {
-  const about = [end.kind, end.owner, end.node && `on ${end.node}`, end.address].filter(Boolean).join(", ");
+  const about = [end.kind, end.owner, end.node && t("on {node}", { node: end.node }), end.address].filter(Boolean).join(", ");
   return <span title={about}>{endName(end)}</span>;
 }
 
@@ -20,7 +21,7 @@ export function bytes(count: number): string {
     value /= 1000;
     unit += 1;
   }
-  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${UNITS[unit]}`;
+  return `${unit === 0 || value >= 100 ? Math.round(value) : decimal(value)} ${UNITS[unit]}`;
 }
 
 export function port(protocol: string | null | undefined, number: number | null | undefined): string {

@@ -3,6 +3,7 @@ import { useMemo } from "preact/hooks";
 import { api } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { ConversationEdge, ConversationGraph } from "../../api/schema";
+import { locale, t } from "../../language";
 import { GraphCanvas, usePlaces, type Graph } from "../../parts/graph-canvas";
 import type { LayoutInput } from "../../parts/graph-layout";
 import { Empty, Loaded } from "../../parts/problem";
@@ -13,7 +14,7 @@ import { bytes } from "./ends";
 
 type Edge = ConversationEdge & { verdict?: string | null; rule?: string | null };
 
-const LEVELS = ["group", "namespace", "workload"];
+const LEVELS = { group: t("by group"), namespace: t("by namespace"), workload: t("by workload") };
 /** Edges in the table beside the graph; the filter finds the others. */
 const LISTED = 200;
 
@@ -25,14 +26,14 @@ export function GraphTab() {
   return (
     <>
       <div class="row wrap">
-        <input class="field" type="search" placeholder="Filter" aria-label="Filter the graph" value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
-        <select class="select" aria-label="Level" value={level} onChange={(event) => setQuery({ level: event.currentTarget.value, node: null })}>
-          {LEVELS.map((word) => <option key={word} value={word}>by {word}</option>)}
+        <input class="field" type="search" placeholder={t("Filter")} aria-label={t("Filter the graph")} value={query.value.get("q") ?? ""} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <select class="select" aria-label={t("Level")} value={level} onChange={(event) => setQuery({ level: event.currentTarget.value, node: null })}>
+          {Object.entries(LEVELS).map(([word, text]) => <option key={word} value={word}>{text}</option>)}
         </select>
         {chosen && <button type="button" class="button" onClick={() => setQuery({ node: null })}>{chosen} ✕</button>}
-        {read.data && <span class="muted number">{read.data.nodes.length.toLocaleString("en")} talk, over {read.data.edges.length.toLocaleString("en")} lines</span>}
+        {read.data && <span class="muted number">{t("{count} talk, over {count2} lines", { count: read.data.nodes.length.toLocaleString(locale), count2: read.data.edges.length.toLocaleString(locale) })}</span>}
       </div>
-      <Loaded of={read}>{(graph) => (graph.nodes.length ? <Twins graph={graph} chosen={chosen} text={text} /> : <Empty title="Nobody talks yet"><p>Agents report some seconds after something was said.</p></Empty>)}</Loaded>
+      <Loaded of={read}>{(graph) => (graph.nodes.length ? <Twins graph={graph} chosen={chosen} text={text} /> : <Empty title={t("Nobody talks yet")}><p>{t("Agents report some seconds after something was said.")}</p></Empty>)}</Loaded>
     </>
   );
 }
@@ -55,19 +56,19 @@ function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: stri
   }, [graph, lit, chosen, text]);
   const name = (index: number) => graph.nodes[index]?.name ?? "";
   const columns: TableColumn<Edge>[] = [
-    { id: "client", title: "Client", width: "minmax(96px, 1fr)", cell: ({ client }) => <span title={name(client)}>{name(client)}</span> },
-    { id: "server", title: "Server", width: "minmax(96px, 1fr)", cell: ({ server, verdict, rule }) => <span class={verdict === "violates" ? "bad-text" : ""} title={rule ? `${name(server)}, rule ${rule}` : name(server)}>{name(server)}</span> },
-    { id: "sessions", title: "Sessions", width: "74px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
-    { id: "bytes", title: "Bytes", width: "74px", end: true, cell: (one) => bytes(one.bytes) },
-    { id: "last", title: "Last", width: "56px", end: true, cell: ({ last }) => <Age time={last} /> },
+    { id: "client", title: t("Client"), width: "minmax(96px, 1fr)", cell: ({ client }) => <span title={name(client)}>{name(client)}</span> },
+    { id: "server", title: t("Server"), width: "minmax(96px, 1fr)", cell: ({ server, verdict, rule }) => <span class={verdict === "violates" ? "bad-text" : ""} title={rule ? t("{name}, rule {rule}", { name: name(server), rule }) : name(server)}>{name(server)}</span> },
+    { id: "sessions", title: t("Sessions"), width: "74px", end: true, cell: ({ sessions }) => sessions.toLocaleString(locale) },
+    { id: "bytes", title: t("Bytes"), width: "74px", end: true, cell: (one) => bytes(one.bytes) },
+    { id: "last", title: t("Last"), width: "72px", end: true, cell: ({ last }) => <Age time={last} /> },
   ];
   const sum = edges.reduce((all, one) => ({ sessions: all.sessions + one.sessions, bytes: all.bytes + one.bytes }), { sessions: 0, bytes: 0 });
   return (
     <div class="twins">
-      <GraphCanvas graph={picture} places={places} lit={lit} label={`${graph.nodes.length} that talk, drawn; the table beside it says the same`} onChoose={(index) => setQuery({ node: index === null ? null : name(index) }, true)} />
-      <aside class="stack" aria-label="The same as a table">
-        <p class="muted number">{edges.length.toLocaleString("en")} lines, {sum.sessions.toLocaleString("en")} sessions, {bytes(sum.bytes)}{edges.length > LISTED ? `; the largest ${LISTED} are listed` : ""}</p>
-        <ShortTable label="Lines of the graph" columns={columns} rows={edges.slice(0, LISTED)} rowKey={({ client, server }) => `${client} ${server}`} />
+      <GraphCanvas graph={picture} places={places} lit={lit} label={t("{count} that talk, drawn; the table beside it says the same", { count: graph.nodes.length })} onChoose={(index) => setQuery({ node: index === null ? null : name(index) }, true)} />
+      <aside class="stack" aria-label={t("The same as a table")}>
+        <p class="muted number">{t("{count} lines, {sessions} sessions, {bytes}{what}", { count: edges.length.toLocaleString(locale), sessions: sum.sessions.toLocaleString(locale), bytes: bytes(sum.bytes), what: edges.length > LISTED ? t("; the largest {LISTED} are listed", { LISTED }) : "" })}</p>
+        <ShortTable label={t("Lines of the graph")} columns={columns} rows={edges.slice(0, LISTED)} rowKey={({ client, server }) => `${client} ${server}`} />
       </aside>
     </div>
   );

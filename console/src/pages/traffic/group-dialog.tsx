@@ -2,16 +2,17 @@
 import { useState } from "preact/hooks";
 import { api, path } from "../../api/client";
 import type { GroupLine } from "../../api/schema";
+import { t } from "../../language";
 import { Dialog } from "../../parts/dialog";
 import { ProblemNotice } from "../../parts/problem";
 import { toast } from "../../parts/toast";
 import { KEYS, OPS, parseCriterion, type Criterion } from "./criteria";
 
 const MODES: [string, string][] = [
-  ["", "as its members' other groups, or the default"],
-  ["discover", "discover: what no rule decides is learned"],
-  ["monitor", "monitor: what no rule allows is reported"],
-  ["protect", "protect: what no rule allows is a violation"],
+  ["", t("as its members' other groups, or the default")],
+  ["discover", t("discover: what no rule decides is learned")],
+  ["monitor", t("monitor: what no rule allows is reported")],
+  ["protect", t("protect: what no rule allows is a violation")],
 ];
 
 /** What a group consists of, where all of it can be told; null where some of it is not understood here. */
@@ -47,43 +48,43 @@ export function GroupDialog({ group, onClose }: { group: GroupLine | null; onClo
     setProblem(null);
     try {
       await api.put(path`/guard/groups/${name}`, { spec: { criteria, ...(mode ? { mode } : {}), ...(comment ? { comment } : {}) } });
-      toast(`The group ${name} is ${made ? "changed" : "made"}.`);
+      toast(made ? t("The group {name} is changed.", { name }) : t("The group {name} is made.", { name }));
       onClose(true);
     } catch (error) {
       setProblem(error);
     }
   };
-  const title = made ? `Group ${group.name}` : "Make a group";
+  const title = made ? t("Group {name}", { name: group.name }) : t("Make a group");
   return (
     <Dialog title={title} wide onClose={() => onClose(false)}>
       <form onSubmit={(event) => void save(event)}>
         <h1 class="break">{title}</h1>
-        {!made && <label class="label">Name<input class="field" required pattern="[a-z0-9]([\-a-z0-9]*[a-z0-9])?" title="small letters, digits and dashes" value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>}
+        {!made && <label class="label">{t("Name")}<input class="field" required pattern="[a-z0-9]([\-a-z0-9]*[a-z0-9])?" title={t("small letters, digits and dashes")} value={name} onInput={(event) => setName(event.currentTarget.value)} /></label>}
         <label class="label">
-          Mode
+          {t("Mode")}
           <select class="select" value={mode} onChange={(event) => { setMode(event.currentTarget.value); setSure(false); }}>
             {MODES.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
           </select>
         </label>
         <fieldset class="stack">
-          <legend class="muted">Criteria: those of different keys must all hold, of the same key one of them</legend>
+          <legend class="muted">{t("Criteria: those of different keys must all hold, of the same key one of them")}</legend>
           {criteria.map((criterion, at) => (
             <div key={at} class="row wrap">
-              <select class="select" aria-label="Key" value={criterion.key} onChange={(event) => change(at, { key: event.currentTarget.value })}>{KEYS.map((key) => <option key={key} value={key}>{key}</option>)}</select>
-              {criterion.label !== undefined && <input class="field" aria-label="Label" placeholder="label" required value={criterion.label} onInput={(event) => change(at, { label: event.currentTarget.value })} />}
-              <select class="select" aria-label="Operator" value={criterion.op} onChange={(event) => change(at, { op: event.currentTarget.value })}>{OPS.map((op) => <option key={op} value={op}>{op}</option>)}</select>
-              <input class="field grow" aria-label="Value" value={criterion.value} onInput={(event) => change(at, { value: event.currentTarget.value })} />
-              <button type="button" class="button quiet" aria-label="Remove the criterion" disabled={criteria.length === 1} onClick={() => setCriteria((old) => old.filter((_, index) => index !== at))}>✕</button>
+              <select class="select" aria-label={t("Key")} value={criterion.key} onChange={(event) => change(at, { key: event.currentTarget.value })}>{KEYS.map((key) => <option key={key} value={key}>{key}</option>)}</select>
+              {criterion.label !== undefined && <input class="field" aria-label={t("Label")} placeholder="label" required value={criterion.label} onInput={(event) => change(at, { label: event.currentTarget.value })} />}
+              <select class="select" aria-label={t("Operator")} value={criterion.op} onChange={(event) => change(at, { op: event.currentTarget.value })}>{OPS.map((op) => <option key={op} value={op}>{op}</option>)}</select>
+              <input class="field grow" aria-label={t("Value")} value={criterion.value} onInput={(event) => change(at, { value: event.currentTarget.value })} />
+              <button type="button" class="button quiet" aria-label={t("Remove the criterion")} disabled={criteria.length === 1} onClick={() => setCriteria((old) => old.filter((_, index) => index !== at))}>✕</button>
             </div>
           ))}
-          <div class="row"><button type="button" class="button" onClick={() => setCriteria((old) => [...old, { key: "label", label: "", op: "=", value: "" }])}>Add a criterion</button></div>
+          <div class="row"><button type="button" class="button" onClick={() => setCriteria((old) => [...old, { key: "label", label: "", op: "=", value: "" }])}>{t("Add a criterion")}</button></div>
         </fieldset>
-        <label class="label">Comment<input class="field" maxLength={200} value={comment} onInput={(event) => setComment(event.currentTarget.value)} /></label>
-        {stricter && <label class="row"><input type="checkbox" class="check" required checked={sure} onChange={() => setSure(!sure)} /> I have looked at its violations: what no rule allows is against the rules from now on</label>}
+        <label class="label">{t("Comment")}<input class="field" maxLength={200} value={comment} onInput={(event) => setComment(event.currentTarget.value)} /></label>
+        {stricter && <label class="row"><input type="checkbox" class="check" required checked={sure} onChange={() => setSure(!sure)} /> {t("I have looked at its violations: what no rule allows is against the rules from now on")}</label>}
         {problem !== null && <ProblemNotice problem={problem} />}
         <footer>
-          <button type="button" class="button" onClick={() => onClose(false)}>Cancel</button>
-          <button type="submit" class="button primary" disabled={stricter && !sure}>{made ? "Change" : "Make"}</button>
+          <button type="button" class="button" onClick={() => onClose(false)}>{t("Cancel")}</button>
+          <button type="submit" class="button primary" disabled={stricter && !sure}>{made ? t("Change") : t("Make")}</button>
         </footer>
       </form>
     </Dialog>

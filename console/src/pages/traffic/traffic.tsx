@@ -1,4 +1,5 @@
 /** Who talks to whom: conversations and their graph, groups, rules, violations. */
+import { t } from "../../language";
 import { Tabs, tabOf, type Tab } from "../../parts/tabs";
 import { ConversationsTab } from "./conversations";
 import { GraphTab } from "./graph-tab";
@@ -7,11 +8,11 @@ import { RulesTab } from "./rules";
 import { ViolationsTab } from "./violations";
 
 const TABS: Tab[] = [
-  { id: "graph", title: "Graph" },
-  { id: "conversations", title: "Conversations" },
-  { id: "violations", title: "Violations" },
-  { id: "rules", title: "Rules" },
-  { id: "groups", title: "Groups" },
+  { id: "graph", title: t("Graph") },
+  { id: "conversations", title: t("Conversations") },
+  { id: "violations", title: t("Violations") },
+  { id: "rules", title: t("Rules") },
+  { id: "groups", title: t("Groups") },
 ];
 
 export default function Traffic() {
@@ -19,9 +20,9 @@ export default function Traffic() {
   return (
     <div class={`page${tab === "conversations" || tab === "violations" || tab === "graph" ? " full" : ""}`}>
       <header>
-        <h1>Traffic</h1>
+        <h1>{t("Traffic")}</h1>
       </header>
-      <Tabs label="Parts of the traffic" tabs={TABS} />
+      <Tabs label={t("Parts of the traffic")} tabs={TABS} />
       {tab === "graph" && <GraphTab />}
       {tab === "conversations" && <ConversationsTab />}
       {tab === "violations" && <ViolationsTab />}

@@ -3,22 +3,24 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { api } from "../../api/client";
 import { useFetch } from "../../api/fetching";
 import type { ViolationLine, Violations } from "../../api/schema";
+import { locale, t } from "../../language";
 import { follow } from "../../live/live";
 import { Empty, Loaded } from "../../parts/problem";
+import { Sentence } from "../../parts/sentence";
 import { VirtualTable, type TableColumn } from "../../parts/table";
 import { Age } from "../../parts/time";
 import { query, setQuery } from "../../router";
 import { bytes, End, endName, port } from "./ends";
 
 const COLUMNS: TableColumn<ViolationLine>[] = [
-  { id: "last", title: "Last", width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
-  { id: "client", title: "Client", width: "minmax(180px, 1.6fr)", cell: ({ client }) => <End end={client} /> },
-  { id: "server", title: "Server", width: "minmax(180px, 1.6fr)", cell: ({ server }) => <End end={server} /> },
-  { id: "port", title: "Port", width: "110px", cell: (one) => port(one.protocol, one.port) },
-  { id: "rule", title: "Rule", width: "minmax(140px, 1fr)", cell: ({ rule }) => rule ?? <span class="muted">no rule allows it</span> },
-  { id: "stopped", title: "Was", width: "100px", cell: ({ enforced }) => (enforced ? <span class="tag bad">stopped</span> : <span class="tag warn">reported</span>) },
-  { id: "sessions", title: "Sessions", width: "90px", end: true, cell: ({ sessions }) => sessions.toLocaleString("en") },
-  { id: "bytes", title: "Bytes", width: "90px", end: true, cell: (one) => bytes(one.bytes) },
+  { id: "last", title: t("Last"), width: "76px", end: true, cell: ({ last }) => <Age time={last} /> },
+  { id: "client", title: t("Client"), width: "minmax(180px, 1.6fr)", cell: ({ client }) => <End end={client} /> },
+  { id: "server", title: t("Server"), width: "minmax(180px, 1.6fr)", cell: ({ server }) => <End end={server} /> },
+  { id: "port", title: t("Port"), width: "110px", cell: (one) => port(one.protocol, one.port) },
+  { id: "rule", title: t("Rule"), width: "minmax(140px, 1fr)", cell: ({ rule }) => rule ?? <span class="muted">{t("no rule allows it")}</span> },
+  { id: "stopped", title: t("Was"), width: "100px", cell: ({ enforced }) => (enforced ? <span class="tag bad">{t("stopped")}</span> : <span class="tag warn">{t("reported")}</span>) },
+  { id: "sessions", title: t("Sessions"), width: "90px", end: true, cell: ({ sessions }) => sessions.toLocaleString(locale) },
+  { id: "bytes", title: t("Bytes"), width: "90px", end: true, cell: (one) => bytes(one.bytes) },
 ];
 
 function keyOf(one: ViolationLine): string {
@@ -60,15 +62,15 @@ export function ViolationsTab() {
   return (
     <>
       <div class="row wrap">
-        <input class="field" type="search" placeholder="Filter" aria-label="Filter violations" value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
-        <span class="muted number">{rows.length.toLocaleString("en")}</span>
-        {read.data?.enforcement && <span class="muted">{read.data.enforcement}</span>}
-        {(read.data?.missed ?? 0) > 0 && <span class="warn-text">{read.data?.missed.toLocaleString("en")} came faster than they were written down.</span>}
+        <input class="field" type="search" placeholder={t("Filter")} aria-label={t("Filter violations")} value={text} onInput={(event) => setQuery({ q: event.currentTarget.value })} />
+        <span class="muted number">{rows.length.toLocaleString(locale)}</span>
+        {read.data?.enforcement && <Sentence text={read.data.enforcement} />}
+        {(read.data?.missed ?? 0) > 0 && <span class="warn-text">{t("{missed} came faster than they were written down.", { missed: read.data?.missed.toLocaleString(locale) })}</span>}
       </div>
       <Loaded of={read}>
         {() => (
-          <VirtualTable<ViolationLine> label="Violations" columns={COLUMNS} count={rows.length} row={(index) => rows[index]} rowKey={keyOf} at={Math.min(at, Math.max(0, rows.length - 1))} onAt={setAt} version={rows}>
-            {rows.length === 0 && <Empty title="Nothing was against the rules"><p>Groups in the modes monitor and protect are judged; in discover, Fairlead learns.</p></Empty>}
+          <VirtualTable<ViolationLine> label={t("Violations")} columns={COLUMNS} count={rows.length} row={(index) => rows[index]} rowKey={keyOf} at={Math.min(at, Math.max(0, rows.length - 1))} onAt={setAt} version={rows}>
+            {rows.length === 0 && <Empty title={t("Nothing was against the rules")}><p>{t("Groups in the modes monitor and protect are judged; in discover, Fairlead learns.")}</p></Empty>}
           </VirtualTable>
         )}
       </Loaded>
