@@ -32,6 +32,18 @@ yes
 {{- define "fairlead.wireguard" -}}
 {{- if and .Values.mesh.wireguard .Values.components.mesh -}}
 yes
+{{- else if eq (include "fairlead.encrypts" .) "yes" -}}
+yes
+{{- end -}}
+{{- end }}
+
+{{- /* Whether agents encrypt packets between nodes of this cluster. */ -}}
+{{- define "fairlead.encrypts" -}}
+{{- if not (eq .Values.net.encryption "none") -}}
+{{- if not .Values.components.net -}}
+{{- fail "net.encryption: the pod network is encrypted by components.net; turn that on, or set net.encryption to none" -}}
+{{- end -}}
+yes
 {{- end -}}
 {{- end }}
 
