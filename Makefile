@@ -2,12 +2,11 @@
 
 CARGO ?= cargo
 DATA ?= .data
-RUNS ?= 5
 
-.PHONY: help run test lint bench image dist ci
+.PHONY: help run test lint bench simulate fuzz image dist ci
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: ## run Fairlead on this machine (DATA=dir keeps its state elsewhere)
 	@scripts/setup run
@@ -26,7 +25,16 @@ lint: ## formatting, clippy with warnings as errors, shell scripts
 
 bench: ## every benchmark, RUNS times: one table of ratios against named rivals
 	@scripts/setup bench
-	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) run --quiet --release -p bench -- --runs $(RUNS)
+	KUBEBUILDER_ASSETS=$$(scripts/kube-assets) $(CARGO) run --quiet --release -p bench -- --runs $(or $(RUNS),5)
+
+simulate: ## the simulated worlds, SCHEDULES of each (SEED=n prints one; docs/endurance.md)
+	@scripts/setup test
+	SCHEDULES=$(or $(SCHEDULES),100000) $(if $(SEED),SEED=$(SEED)) $(CARGO) nextest run --profile long --no-capture \
+		--workspace --features fairlead/replay --test simulation $(if $(TEST),-E 'test($(TEST))')
+
+fuzz: ## fuzzes parsers of outside bytes, ten million inputs each (TARGET=name, RUNS=n; docs/endurance.md)
+	@scripts/setup fuzz
+	RUNS=$(or $(RUNS),10000000) scripts/fuzz $(TARGET)
 
 image: ## the container image from the programs of `make dist`: target/dist/fairlead.tar
 	@scripts/setup dist
