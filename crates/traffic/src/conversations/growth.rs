@@ -56,12 +56,12 @@ impl FrozenTable {
                 continue;
             }
             let mut folded: Option<&Row> = None;
-            for row in self.rows_of(pair) {
+            for (place, row) in self.places_of(pair) {
                 if row.kind == Kind::Other {
                     folded = Some(row);
                     continue;
                 }
-                let known = before.and_then(|old| earlier.same_row(old, row, self, pair));
+                let known = before.and_then(|old| earlier.row_before(old, place, row, self));
                 let growth = row.totals.growth(known.map_or(Totals::ZERO, |row| row.totals));
                 let growth = growth.at_most(rest);
                 if !growth.is_zero() {
@@ -88,21 +88,16 @@ impl FrozenTable {
             && end(self, pair.server) == end(earlier, old.server)
     }
 
-    /// The row of `old` that is `row` of `pair` now: by its application, or the one without, if that has been
-    /// named since.
-    fn same_row(&self, old: &Pair, row: &Row, now: &Self, pair: &Pair) -> Option<&Row> {
-        let application = nth(&now.applications, row.application);
-        let same = |it: &Row| {
-            it.kind == Kind::Conversation && (it.port, it.protocol) == (row.port, row.protocol)
-        };
-        let found = self
-            .rows_of(old)
-            .find(|it| same(it) && nth(&self.applications, it.application) == application);
-        found.or_else(|| {
-            let still_there = now.rows_of(pair).any(|it| same(it) && it.application == 0);
-            let unnamed = |it: &&Row| same(it) && it.application == 0;
-            self.rows_of(old).find(unnamed).filter(|_| !still_there)
-        })
+    /// What was at `place` when the pair was `old`, if that is the conversation of `row` now: a row keeps its
+    /// place while it lives, also when its application becomes known.
+    fn row_before(&self, old: &Pair, place: u32, row: &Row, now: &Self) -> Option<&Row> {
+        let (_, found) = self.places_of(old).find(|(before, _)| *before == place)?;
+        let is_same = found.kind == Kind::Conversation
+            && (found.port, found.protocol) == (row.port, row.protocol)
+            && (found.application == 0
+                || nth(&self.applications, found.application)
+                    == nth(&now.applications, row.application));
+        is_same.then_some(found)
     }
 
     fn grown(&self, pair: &Pair, row: &Row, totals: Totals, is_new: bool) -> Option<Growth> {

@@ -128,8 +128,13 @@ impl View {
 
 impl FrozenTable {
     pub(super) fn rows_of(&self, pair: &Pair) -> impl Iterator<Item = &Row> {
-        let row = |place: u32| (place != NONE).then(|| self.rows.get(place));
-        std::iter::successors(row(pair.head), move |last| row(last.next))
+        self.places_of(pair).map(|(_, row)| row)
+    }
+
+    /// The rows of a pair, each with its place in the table.
+    pub(super) fn places_of(&self, pair: &Pair) -> impl Iterator<Item = (u32, &Row)> {
+        let row = |place: u32| (place != NONE).then(|| (place, self.rows.get(place)));
+        std::iter::successors(row(pair.head), move |(_, last)| row(last.next))
     }
 
     /// The rule that decided on a conversation, if one did.

@@ -90,6 +90,28 @@ fn what_is_named_meanwhile_is_not_told_again() {
     assert_eq!(grown[0].first, None);
 }
 
+/// Of two applications of one port only the first goes on with what was not known before.
+#[test]
+fn a_second_application_of_a_port_is_told_whole() {
+    let mut counted = Counted::new(Limits::default());
+    let first = counted.count(vec![record(1, 1, 443, 100, 10)]);
+    let named = |name: &str, bytes| Record {
+        application: Some(name.into()),
+        ..record(1, 1, 443, bytes, 20)
+    };
+    let second = counted.count(vec![named("tls", 30), named("http", 50)]);
+    let grown = second.growth_since(&first);
+    let of = |name| grown.iter().find(|it| it.application.as_deref() == Some(name)).unwrap();
+    assert_eq!((of("tls").totals.bytes, of("tls").first), (30, None));
+    assert_eq!((of("http").totals.bytes, of("http").first), (50, Some(Moment(1000))));
+
+    let unnamed = counted.count(vec![record(1, 1, 443, 120, 30)]);
+    let grown = unnamed.growth_since(&first);
+    assert_eq!(sum(&grown).bytes, 100, "30 and 50 with a name, 20 without");
+    let without = grown.iter().find(|it| it.application.is_none()).unwrap();
+    assert_eq!(without.totals.bytes, 20);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
