@@ -342,6 +342,7 @@ fn begin(run: &Run<'_>, planned: &Planned, faults: &mut Vec<Injected>) -> Option
                 until_ms: ends,
                 recovered_by_ms: ends + aimed.kind.recovery(),
                 may_disturb: parts,
+                stayed: None,
             });
             Some(Lasting { present, planned: aimed, window, ends })
         }
@@ -357,12 +358,14 @@ fn end(run: &Run<'_>, over: Lasting, injected: Option<&mut Injected>) {
     let Lasting { present, planned, window, .. } = over;
     let name = planned.named();
     let named_by = now();
-    if let Err(why) = present.end(run.stage) {
-        run.tell(format!("{name} cannot be ended: {}", stallproof::sentence(&*why)));
+    let stayed = present.end(run.stage).err().map(|why| stallproof::sentence(&*why));
+    if let Some(why) = &stayed {
+        run.tell(format!("{name} cannot be ended: {why}"));
     }
     run.scope.lock().close(window, now() + planned.kind.recovery());
     run.tell(format!("{name} ends"));
     let Some(injected) = injected else { return };
+    injected.stayed = stayed;
     injected.until_ms = run.elapsed();
     injected.recovered_by_ms = injected.until_ms + planned.kind.recovery();
     if planned.kind.must_be_named() {

@@ -332,6 +332,10 @@ fn script(place: &Place<'_>, assets: &Assets, name: &str, command: &[String]) {
         ETCD | API_SERVER => script += &format!("mkdir -p {ETCD_DIR} && cd {ETCD_DIR}\n"),
         _ => {}
     }
+    // One that was killed leaves its sockets, at which the next one could not listen.
+    if name == ETCD {
+        script += "rm -f etcd:0 peer:0\n";
+    }
     script += "exec";
     for word in command {
         script += &format!(" '{word}'");

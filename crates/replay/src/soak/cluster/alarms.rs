@@ -11,10 +11,13 @@ use super::scope::{Ms, Part, Scope};
 /// After the end of what made it late, so long until it is told: the figures are read now and then.
 pub(super) const TOLD: Ms = 10_000;
 
+/// How often a process has named each kind of thing since it began.
+pub(super) type Named = BTreeMap<String, u64>;
+
 #[derive(Debug, Default)]
 pub(super) struct Alarms {
     /// When each process was last asked, and what it had named until then.
-    seen: BTreeMap<String, (Ms, u64)>,
+    seen: BTreeMap<String, (Ms, Named)>,
     named: Vec<(String, Ms)>,
     pub(super) looked: u64,
     pub(super) explained: u64,
@@ -26,25 +29,37 @@ impl Alarms {
         &mut self,
         who: &str,
         at: Ms,
-        named: u64,
+        named: Named,
         parts: &[Part],
         scope: &Scope,
     ) -> Option<String> {
         self.looked += 1;
-        let before = self.seen.insert(who.to_owned(), (at, named));
-        let (since, before) = before.unwrap_or((at, 0));
+        let (since, before) =
+            self.seen.insert(who.to_owned(), (at, named.clone())).unwrap_or((at, Named::new()));
+        let sum = |named: &Named| named.values().sum::<u64>();
         // It began anew, and with it its count.
-        let grown = if named < before { named } else { named - before };
-        if grown == 0 {
+        let before = if sum(&named) < sum(&before) { Named::new() } else { before };
+        let grown: Named = named
+            .into_iter()
+            .map(|(kind, count)| {
+                let known = before.get(&kind).copied().unwrap_or_default();
+                (kind, count.saturating_sub(known))
+            })
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        if grown.is_empty() {
             return None;
         }
         self.named.push((who.to_owned(), at));
         if scope.excuses(parts, since.saturating_sub(TOLD), at) {
-            self.explained += grown;
+            self.explained += sum(&grown);
             return None;
         }
+        let kinds: Vec<String> =
+            grown.iter().map(|(kind, count)| format!("{count} × {kind}")).collect();
         Some(format!(
-            "{who} named {grown} as late or stuck between {since} and {at}, and no fault explains it"
+            "{who} named as late or stuck between {since} and {at}, and no fault explains it: {}",
+            kinds.join(", ")
         ))
     }
 
@@ -58,29 +73,34 @@ impl Alarms {
 mod tests {
     use super::*;
 
+    fn late(count: u64) -> Named {
+        Named::from([("add".to_owned(), count)])
+    }
+
     #[test]
     fn a_false_alarm_is_found_and_an_explained_one_is_not_one() {
         let (mut alarms, mut scope) = (Alarms::default(), Scope::default());
         let parts = [Part::Agent(1)];
-        assert_eq!(alarms.see("agent 1", 1000, 0, &parts, &scope), None);
-        assert!(alarms.see("agent 1", 2000, 1, &parts, &scope).is_some());
+        assert_eq!(alarms.see("agent 1", 1000, late(0), &parts, &scope), None);
+        let alarm = alarms.see("agent 1", 2000, late(1), &parts, &scope);
+        assert!(alarm.is_some_and(|it| it.ends_with("1 × add")), "it says what was named");
         let window = scope.open(&parts, 30_000);
         scope.close(window, 40_000);
-        assert_eq!(alarms.see("agent 1", 29_000, 1, &parts, &scope), None);
-        assert_eq!(alarms.see("agent 1", 45_000, 3, &parts, &scope), None);
+        assert_eq!(alarms.see("agent 1", 29_000, late(1), &parts, &scope), None);
+        assert_eq!(alarms.see("agent 1", 45_000, late(3), &parts, &scope), None);
         assert_eq!(alarms.explained, 2);
         // It was restarted: what it says now is what it named since.
-        assert_eq!(alarms.see("agent 1", 90_000, 0, &parts, &scope), None);
-        assert!(alarms.see("agent 1", 95_000, 1, &parts, &scope).is_some());
+        assert_eq!(alarms.see("agent 1", 90_000, late(0), &parts, &scope), None);
+        assert!(alarms.see("agent 1", 95_000, late(1), &parts, &scope).is_some());
     }
 
     #[test]
     fn a_stall_that_nobody_named_is_found() {
         let (mut alarms, mut scope) = (Alarms::default(), Scope::default());
         scope.open(&[Part::Agent(1)], 0);
-        alarms.see("agent 1", 1000, 0, &[Part::Agent(1)], &scope);
+        alarms.see("agent 1", 1000, late(0), &[Part::Agent(1)], &scope);
         assert!(!alarms.was_named("agent 1", 0, 20_000));
-        alarms.see("agent 1", 15_000, 1, &[Part::Agent(1)], &scope);
+        alarms.see("agent 1", 15_000, late(1), &[Part::Agent(1)], &scope);
         assert!(alarms.was_named("agent 1", 0, 20_000));
         assert!(!alarms.was_named("agent 2", 0, 20_000));
     }

@@ -100,6 +100,9 @@ pub(super) fn aim(stage: &Stage, planned: &Planned) -> Planned {
     aimed
 }
 
+/// Whether a daemon that was started is still there after a while.
+const STAYS: &str = r#"sleep 1.5; kill -0 "$(cat "/run/daemons/$1")""#;
+
 fn daemon(kind: Kind) -> (&'static str, bool) {
     match kind {
         Kind::KillKubelet | Kind::FreezeKubelet => ("kubelet", false),
@@ -198,7 +201,9 @@ impl Present {
             Kind::FreezeAgent => drop(run(SIGNAL, &[AGENT, "CONT"])?),
             Kind::KillKubelet | Kind::KillContainerd | Kind::KillApiServer | Kind::KillEtcd => {
                 let (name, is_first) = daemon(planned.kind);
-                verb(name, || stage.cluster.restart(name, if is_first { 1 } else { node }))?;
+                let node = if is_first { 1 } else { node };
+                verb(name, || stage.cluster.restart(name, node))?;
+                in_node(stage, node, STAYS, &[name])?;
             }
             Kind::FreezeKubelet
             | Kind::FreezeContainerd

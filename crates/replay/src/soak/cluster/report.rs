@@ -40,6 +40,8 @@ pub struct Injected {
     pub until_ms: Ms,
     pub recovered_by_ms: Ms,
     pub may_disturb: Vec<Part>,
+    /// Why it could not be ended: what came after it says nothing.
+    pub stayed: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -104,6 +106,11 @@ impl Report {
         }
         if self.faults.is_empty() {
             void.push("no fault was injected".to_owned());
+        }
+        for fault in &self.faults {
+            void.extend(
+                fault.stayed.iter().map(|why| format!("{} did not end: {why}", fault.what)),
+            );
         }
         let most = self.minutes * 60_000.0 / 5.0;
         if self.starved_ms as f64 > most {
@@ -264,6 +271,7 @@ mod tests {
             until_ms: 110_000,
             recovered_by_ms: 170_000,
             may_disturb: vec![Part::Api],
+            stayed: None,
         };
         let event = |at_ms, what: &str| Event { at_ms, what: what.to_owned() };
         Report {
@@ -316,7 +324,9 @@ mod tests {
         calm.faults.clear();
         let mut starved = report();
         starved.starved_ms = 100_000;
-        for report in [idle, blind, calm, starved] {
+        let mut stayed = report();
+        stayed.faults[0].stayed = Some("etcd does not run".to_owned());
+        for report in [idle, blind, calm, starved, stayed] {
             let report = report.judge();
             assert!(report.void.is_some() && !report.ok, "{report:?}");
         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::alarms::Named;
 use super::client::Answer;
 use super::counters::{self, Made};
 use super::history::Read;
@@ -141,11 +142,28 @@ fn processes(run: &Run<'_>) -> Vec<Asked> {
 
 /// The sum of a metric over its labels.
 pub(super) fn metric(text: &str, name: &str) -> Option<f64> {
-    let lines = text.lines().filter(|line| {
-        line.strip_prefix(name).is_some_and(|rest| rest.starts_with('{') || rest.starts_with(' '))
-    });
-    let values: Vec<f64> = lines.filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect();
+    let values: Vec<f64> = series(text, name).map(|(_, value)| value).collect();
     (!values.is_empty()).then(|| values.iter().sum())
+}
+
+/// The labels and values of a metric.
+fn series<'a>(text: &'a str, name: &'a str) -> impl Iterator<Item = (&'a str, f64)> {
+    text.lines().filter_map(move |line| {
+        let (labels, value) = line.strip_prefix(name)?.rsplit_once(' ')?;
+        let is_it = labels.is_empty() || labels.starts_with('{');
+        is_it.then_some((labels, value.parse().ok()?))
+    })
+}
+
+/// What a process has named as late or stuck, by its kind.
+fn named(text: &str) -> Named {
+    let metrics = ["fairlead_operations_late_total", "fairlead_watchdog_stalls_total"];
+    let all = metrics.into_iter().flat_map(|name| series(text, name));
+    let value =
+        |labels: &str| labels.split('"').nth(1).unwrap_or("a part of the process").to_owned();
+    let mut named = Named::new();
+    all.for_each(|(labels, count)| *named.entry(value(labels)).or_default() += count as u64);
+    named
 }
 
 /// Asks every process what it leads and what it has named.
@@ -167,10 +185,8 @@ pub(super) fn figures(run: &Run<'_>) {
                     terms,
                 });
             }
-            let named = ["fairlead_operations_late_total", "fairlead_watchdog_stalls_total"];
-            let named: f64 = named.iter().filter_map(|name| metric(&text, name)).sum();
             let scope = run.scope.lock();
-            let alarm = run.alarms.lock().see(&asked.who, at, named as u64, &asked.parts, &scope);
+            let alarm = run.alarms.lock().see(&asked.who, at, named(&text), &asked.parts, &scope);
             drop(scope);
             run.looked("alarms");
             run.broken("alarms", alarm);
@@ -475,6 +491,10 @@ mod tests {
         assert_eq!(metric(text, "x_total"), Some(5.0));
         assert_eq!(metric(text, "leader"), Some(1.0));
         assert_eq!(metric(text, "nothing"), None);
+        let text =
+            "fairlead_operations_late_total{kind=\"add\"} 2\nfairlead_watchdog_stalls_total 1\n";
+        let kinds = [("add".to_owned(), 2), ("a part of the process".to_owned(), 1)];
+        assert_eq!(named(text), Named::from(kinds));
     }
 
     #[test]
