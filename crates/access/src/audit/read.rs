@@ -157,7 +157,7 @@ pub struct Filter {
     /// Selects what began before this time.
     pub until: Option<Timestamp>,
     /// The last record of a page selects the next page. A write that has ended meanwhile may be shown
-    /// again; none is left out.
+    /// again, and so may one that was written in the same milliseconds as the last; ids tell.
     pub older_than: Option<OlderThan>,
 }
 

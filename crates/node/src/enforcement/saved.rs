@@ -6,7 +6,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write};
 use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::program::{
@@ -58,9 +58,9 @@ impl ProgramFile {
     }
 
     fn write(&self, program: &Program) -> io::Result<()> {
-        if let Some(dir) = self.0.parent() {
-            DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-        }
+        let named = self.0.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = named.unwrap_or_else(|| Path::new("."));
+        DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
         let draft = self.0.with_extension("new");
         let mut open = OpenOptions::new();
         open.write(true).create(true).truncate(true).mode(0o600);
@@ -68,7 +68,9 @@ impl ProgramFile {
         serde_json::to_writer(&mut file, &SavedProgram::of(program))?;
         file.flush()?;
         file.get_ref().sync_all()?;
-        fs::rename(&draft, &self.0)
+        fs::rename(&draft, &self.0)?;
+        // Without this a power failure could bring the program of before back.
+        File::open(dir)?.sync_all()
     }
 
     fn io(&self, source: io::Error) -> FileError {

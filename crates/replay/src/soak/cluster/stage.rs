@@ -321,15 +321,22 @@ impl Stage {
     pub(super) fn tell_targets(&self) -> Result<(), String> {
         let lines: String =
             self.probing()?.iter().map(|(node, address)| format!("{node} {address}\n")).collect();
+        self.write_targets(&lines).map_err(|error| error.to_string())
+    }
+
+    /// Leaves the probing pods with nobody to try.
+    pub(super) fn stop_probing(&self) {
+        let _ = self.write_targets("");
+    }
+
+    fn write_targets(&self, lines: &str) -> std::io::Result<()> {
         for node in 1..=NODES {
             let file = self.cluster.disk(node).join("var/soak/targets");
             if fs::read_to_string(&file).is_ok_and(|now| now == lines) {
                 continue;
             }
             let new = file.with_extension("new");
-            fs::write(&new, &lines)
-                .and_then(|()| fs::rename(&new, &file))
-                .map_err(|error| error.to_string())?;
+            fs::write(&new, lines).and_then(|()| fs::rename(&new, &file))?;
         }
         Ok(())
     }

@@ -26,6 +26,9 @@ const STARTED: Ms = 120_000;
 /// As long as everything may take to be as it should, when all is over.
 const PATIENCE: Ms = 120_000;
 
+/// As long as the tries that are under way may take, and as a pod takes to see that it has nobody to try.
+const TRIED: Duration = Duration::from_secs(12);
+
 /// Notices when the machine has no time for us: what is late then says nothing.
 pub(super) fn beat(run: &Run<'_>) {
     let mut last = now();
@@ -45,7 +48,7 @@ pub(super) fn beat(run: &Run<'_>) {
 
 /// Reads what pods tried, as they write it.
 pub(super) fn packets(run: &Run<'_>) {
-    let mut read: BTreeMap<u32, (u64, String)> = BTreeMap::new();
+    let mut logs = ProbeLogs::default();
     let mut turn = 0;
     while !run.is_over() {
         if turn % 3 == 0 {
@@ -53,12 +56,25 @@ pub(super) fn packets(run: &Run<'_>) {
             let _ = run.stage.tell_targets();
         }
         turn += 1;
+        logs.read(run);
+        run.sleep(1000);
+    }
+    // What is counted at the end is what was tried until now.
+    run.stage.stop_probing();
+    std::thread::sleep(TRIED);
+    logs.read(run);
+}
+
+/// How far the log of each node's probing pod was read, and half a line.
+#[derive(Default)]
+struct ProbeLogs(BTreeMap<u32, (u64, String)>);
+
+impl ProbeLogs {
+    fn read(&mut self, run: &Run<'_>) {
         for node in 1..=NODES {
-            let (at, rest) = read.entry(node).or_default();
-            for probe in new_lines(&run.stage.probe_log(node), at, rest)
-                .iter()
-                .filter_map(|it| Probe::parse(it))
-            {
+            let (at, rest) = self.0.entry(node).or_default();
+            let lines = new_lines(&run.stage.probe_log(node), at, rest);
+            for probe in lines.iter().filter_map(|it| Probe::parse(it)) {
                 note_made(run, &probe);
                 if probe.began < run.began {
                     continue;
@@ -69,7 +85,6 @@ pub(super) fn packets(run: &Run<'_>) {
                 run.broken("packets", broken);
             }
         }
-        run.sleep(1000);
     }
 }
 
@@ -428,6 +443,8 @@ fn audit_is_complete(run: &Run<'_>) {
 /// entries have no outcome.
 fn audited(run: &Run<'_>) -> Result<(BTreeMap<String, u64>, u64), String> {
     let (mut told, mut open): (BTreeMap<String, u64>, u64) = (BTreeMap::new(), 0);
+    // Where replicas' clocks and files disagree by milliseconds, a page may begin with what ended the one before.
+    let mut seen = BTreeSet::new();
     let mut older = String::new();
     loop {
         let path = format!("/api/v1/audit?user=soak&limit=1000{older}");
@@ -437,7 +454,8 @@ fn audited(run: &Run<'_>) -> Result<(BTreeMap<String, u64>, u64), String> {
             return Err(format!("replicas are missing: {}", page["missing"]));
         }
         let entries = page["entries"].as_array().cloned().unwrap_or_default();
-        for outcome in entries.iter().filter_map(|it| it["outcome"].as_str()) {
+        let new = entries.iter().filter(|it| seen.insert(it["id"].to_string()));
+        for outcome in new.filter_map(|it| it["outcome"].as_str()) {
             open += u64::from(["begun", "unknown"].contains(&outcome));
             if let Some(register) = audit::register_of(outcome) {
                 *told.entry(register.to_owned()).or_default() += 1;
