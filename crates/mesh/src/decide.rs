@@ -32,6 +32,10 @@ pub(crate) enum Write {
     Update(Update),
 }
 
+/// How well a node carries its cluster's residual networks: whether it does not carry them yet, and its
+/// name. The least rank carries them.
+pub(crate) type CarrierRank = (bool, Arc<str>);
+
 /// The cluster and the node that own a plain name: the first of those that would use it.
 pub(crate) type NameOwner<'a> = (&'a str, &'a str);
 
@@ -72,7 +76,7 @@ impl ClusterPair<'_> {
 
     /// Ranks a node as the carrier of its cluster's residual networks; the least rank carries them. The
     /// current carrier keeps them while it can be reached. None if the node has no endpoint.
-    pub(crate) fn carrier_rank(&self, node: &Arc<str>) -> Option<(bool, Arc<str>)> {
+    pub(crate) fn carrier_rank(&self, node: &Arc<str>) -> Option<CarrierRank> {
         let residual = &self.cluster.residual;
         let node = self.cluster.peered.get(node).filter(|_| !residual.is_empty())?;
         let (_, existing) = self.find_peer(node);
@@ -83,9 +87,8 @@ impl ClusterPair<'_> {
     }
 
     /// The node that should carry its cluster's residual networks.
-    pub(crate) fn best_carrier(&self) -> Option<Arc<str>> {
-        let ranks = self.cluster.peered.keys().filter_map(|node| self.carrier_rank(node));
-        ranks.min().map(|(_, node)| node)
+    pub(crate) fn best_carrier(&self) -> Option<CarrierRank> {
+        self.cluster.peered.keys().filter_map(|node| self.carrier_rank(node)).min()
     }
 
     /// Decides about a node's peer. A carrier has its cluster's residual networks beside its own routes.

@@ -2,9 +2,9 @@
 //! plane is Kilo, by its `Peer`s, or Fairlead's own agents, by `WireguardPeer`s.
 //!
 //! ```text
-//! nodes ──► mesh_node (one node) ──► source (one cluster) ──┐
-//! ClusterMesh ──► context, overlap ─────────────────────────┼──► decide ──► Planner ──► writes, status
-//! peers ──► target_peers ───────────────────────────────────┘
+//! nodes ──► mesh_node (one node) ──► resolver (one cluster) ──┐
+//! ClusterMesh ──► context, overlap ───────────────────────────┼──► decide ──► Planner ──► writes, status
+//! peers ──► target_peers ─────────────────────────────────────┘
 //! ```
 //!
 //! All of that is pure: no clock, no I/O, and the order of the input does not matter. [`plan`] makes a
@@ -26,6 +26,7 @@ mod endpoint;
 mod mesh_node;
 mod meshes;
 mod name;
+mod network_claims;
 mod observation;
 mod overlap;
 mod pairs;
@@ -34,6 +35,7 @@ mod peer_crd;
 mod peer_index;
 mod plan;
 mod planner;
+mod resolver;
 pub mod services;
 mod set_map;
 mod source;

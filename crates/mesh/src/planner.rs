@@ -3,8 +3,8 @@
 //! cluster's residual networks if another node must carry them.
 //!
 //! ```text
-//! observe(cluster) ──diff──► nodes ──► resolve the cluster ──► nodes with another result ─┐
-//!                      └───► peers ──► nodes with the peer's name or key ─────────────────┴► decide
+//! observe(cluster) ──diff──► nodes ──► those that claim the same ──► nodes with another result ─┐
+//!                      └───► peers ──► nodes with the peer's name or key ───────────────────────┴► decide
 //! ```
 //!
 //! Contract:
@@ -14,24 +14,24 @@
 //!   does not keep a thread from other work. `observe` and `remove_cluster` note what changed.
 
 mod cluster;
+mod summary;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
-use objects::kinds::{ClusterMesh, ClusterMeshStatus, DataPlane};
+use objects::kinds::{ClusterMesh, DataPlane};
 
 use crate::context::{EXTERNAL, MeshContext};
-use crate::decide::{ClusterPair, Decision};
+use crate::decide::{CarrierRank, ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::{Index, Observation, Observed, changes};
 use crate::pairs::Pairs;
 use crate::peer::Peer;
 use crate::peer_index::PeerIndex;
-use crate::plan::{Plan, TargetPlan};
+use crate::resolver::{PeersBefore, Surroundings};
 use crate::set_map::SetMap;
-use crate::source::{Candidate, CrossClusterIndex, NodeRef, PeeredNode, SourceCluster, resolve};
-use crate::status::{ClusterSummary, status};
+use crate::source::{Candidate, CrossClusterIndex, NodeRef, PeeredNode, SourceCluster};
 use crate::target_peers::TargetPeers;
 
 use cluster::Cluster;
@@ -46,7 +46,7 @@ pub struct Planner {
     by_plain_name: SetMap<Arc<str>, NodeRef>,
     by_hashed_name: HashMap<Arc<str>, NodeRef>,
     by_key: HashMap<String, NodeRef>,
-    /// The clusters whose nodes changed.
+    /// The clusters with nodes that are to be compared again.
     unresolved: BTreeSet<Arc<str>>,
     /// The nodes about whose peers decisions are to be made, by target.
     undecided: BTreeMap<Arc<str>, BTreeSet<NodeRef>>,
@@ -175,26 +175,51 @@ impl Planner {
         old: Option<&Node>,
         new: Option<&Node>,
     ) {
-        let Self { context, clusters, all_clusters, unresolved, .. } = self;
-        let Some(known) = clusters.get_mut(cluster) else { return };
-        if let Some(entry) = context.cluster(cluster) {
-            let node_ref = (Arc::clone(cluster), Arc::clone(name));
-            if let Some(before) = known.candidates.remove(name) {
-                unresolved.extend(all_clusters.clusters_sharing(&before));
-                all_clusters.remove(&node_ref, &before);
-            }
-            if let Some(node) = new {
-                let candidate = Candidate::read(context, entry, node);
-                all_clusters.insert(&node_ref, &candidate);
-                unresolved.extend(all_clusters.clusters_sharing(&candidate));
-                known.candidates.insert(Arc::clone(name), candidate);
-            }
-            unresolved.insert(Arc::clone(cluster));
+        if let Some(entry) = self.context.cluster(cluster) {
+            let candidate = new.map(|node| Candidate::read(&self.context, entry, node));
+            self.candidate_changed(cluster, name, candidate);
         }
+        let Some(known) = self.clusters.get_mut(cluster) else { return };
         let discovered = known.peers.as_mut().and_then(|peers| peers.discovered.as_mut());
         let keys = discovered.map(|discovered| discovered.update(old, new)).unwrap_or_default();
         let nodes: Vec<_> = keys.iter().filter_map(|key| self.by_key.get(key).cloned()).collect();
         self.undecide(cluster, nodes);
+    }
+
+    /// Notes what a node claims now. It is compared again, and so are those that claim the same.
+    fn candidate_changed(
+        &mut self,
+        cluster: &Arc<str>,
+        name: &Arc<str>,
+        candidate: Option<Candidate>,
+    ) {
+        let Self { clusters, all_clusters, unresolved, .. } = self;
+        let Some(known) = clusters.get_mut(cluster) else { return };
+        let before = known.resolver.get(name);
+        if before == candidate.as_ref() {
+            return;
+        }
+        let node_ref = (Arc::clone(cluster), Arc::clone(name));
+        if let Some(before) = before {
+            all_clusters.remove(&node_ref, before);
+        }
+        let both = before.into_iter().chain(&candidate);
+        let sharing: BTreeSet<NodeRef> =
+            both.flat_map(|it| all_clusters.sharing(it)).cloned().collect();
+        match candidate {
+            Some(candidate) => {
+                all_clusters.insert(&node_ref, &candidate);
+                known.resolver.insert(name, candidate);
+            }
+            None => known.resolver.remove(name),
+        }
+        unresolved.insert(Arc::clone(cluster));
+        for (cluster, node) in sharing {
+            if let Some(known) = clusters.get_mut(&cluster) {
+                known.resolver.compare_again(&node);
+                unresolved.insert(cluster);
+            }
+        }
     }
 
     fn observe_peers(
@@ -252,7 +277,7 @@ impl Planner {
     pub fn advance(&mut self, most: usize) -> bool {
         let mut left = most;
         while let Some(cluster) = self.unresolved.pop_first() {
-            left = left.saturating_sub(1 + self.resolve(&cluster));
+            left = left.saturating_sub(1 + self.resolve(&cluster, left));
             if left == 0 {
                 return true;
             }
@@ -278,46 +303,73 @@ impl Planner {
         false
     }
 
-    /// Compares a cluster's nodes with each other again, and returns how many nodes it has.
-    fn resolve(&mut self, name: &Arc<str>) -> usize {
-        let Self { context, clusters, all_clusters, .. } = self;
+    /// Compares about `most` of a cluster's nodes that are to be compared again, and returns how many it
+    /// were.
+    fn resolve(&mut self, name: &Arc<str>, most: usize) -> usize {
+        let Self { context, clusters, all_clusters, unresolved, .. } = self;
         let Some(cluster) = clusters.get_mut(name) else { return 0 };
         let is_source = context.cluster(name).is_some()
             && !context.overlapping.contains(&**name)
             && cluster.observation.nodes.known().is_some();
-        let after = is_source.then(|| resolve(context, name, &cluster.candidates, all_clusters));
-        let before = std::mem::replace(&mut cluster.source, after.clone());
-        let size = cluster.candidates.len();
-        let appeared = before.is_some() != after.is_some();
-        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
-        let mut touched: BTreeSet<NodeRef> = BTreeSet::new();
-        for is_inside in [false, true] {
-            for (node, peered) in before.nodes(is_inside) {
-                if after.nodes(is_inside).get(node) != Some(peered) {
-                    self.unindex(&(Arc::clone(name), Arc::clone(node)), peered, &mut touched);
-                }
+        let appeared = is_source != cluster.source.is_some();
+        let residual = cluster.source.as_ref().map(|source| source.residual.clone());
+        let (compared, changed) = if is_source {
+            let around = Surroundings { context, cluster: name, all_clusters };
+            let source = cluster.source.get_or_insert_default();
+            let settled = cluster.resolver.settle(around, source, most);
+            if !cluster.resolver.is_settled() {
+                unresolved.insert(Arc::clone(name));
             }
-        }
-        // A node that is a peer inside and outside has the same key and names in both.
-        for is_inside in [false, true] {
-            for (node, peered) in after.nodes(is_inside) {
-                let node = (Arc::clone(name), Arc::clone(node));
-                if touched.contains(&node) || before.nodes(is_inside).get(&node.1) != Some(peered) {
-                    self.index(&node, peered, &mut touched);
-                }
+            settled
+        } else {
+            let gone = cluster.source.take().map(SourceCluster::into_peers).unwrap_or_default();
+            if !gone.is_empty() {
+                cluster.resolver.forget_results();
             }
-        }
+            (gone.len(), gone)
+        };
+        let is_other_residual =
+            cluster.source.as_ref().map(|source| &source.residual) != residual.as_ref();
+        let touched = self.index_again(name, changed);
         let targets: Vec<Arc<str>> = self.clusters.keys().cloned().collect();
         for target in &targets {
             self.undecide(target, touched.iter().cloned());
-            if before.residual != after.residual {
+            if is_other_residual {
                 self.choose_carrier(target, name);
             }
             if appeared {
                 self.update_deletions_of(target, name);
             }
         }
-        size
+        compared
+    }
+
+    /// Indexes the peers that these nodes of a cluster have now instead of those that they had, and returns
+    /// the nodes about which decisions are to be made.
+    fn index_again(
+        &mut self,
+        cluster: &Arc<str>,
+        changed: BTreeMap<Arc<str>, PeersBefore>,
+    ) -> BTreeSet<NodeRef> {
+        let mut touched = BTreeSet::new();
+        for (node, before) in &changed {
+            // A node that is a peer inside and outside has the same key and names in both.
+            let node = (Arc::clone(cluster), Arc::clone(node));
+            for peered in before.iter().flatten() {
+                self.unindex(&node, peered, &mut touched);
+            }
+        }
+        for node in changed.into_keys() {
+            let source = self.clusters.get(cluster).and_then(|cluster| cluster.source.as_ref());
+            let now =
+                source.map(|source| [false, true].map(|it| source.nodes(it).get(&node).cloned()));
+            let node = (Arc::clone(cluster), node);
+            for peered in now.iter().flatten().flatten() {
+                self.index(&node, peered, &mut touched);
+            }
+            touched.insert(node);
+        }
+        touched
     }
 
     fn index(&mut self, node: &NodeRef, peered: &PeeredNode, touched: &mut BTreeSet<NodeRef>) {
@@ -363,18 +415,18 @@ impl Planner {
     /// Decides about one node's peer in one target.
     fn decide(&mut self, target: &Arc<str>, node: &NodeRef) {
         let (source, name) = node;
-        let carrier = self.carrier(target, source);
-        let is_carrier = carrier.as_ref() == Some(name);
+        let carrier = self.carrier(target, source).cloned();
         let decided = self.with_pair(target, source, |pair| {
             let peered = pair.nodes.get(name)?;
-            let current = carrier.as_ref().and_then(|carrier| pair.carrier_rank(carrier));
-            let chosen = if is_carrier || (carrier.is_some() && current.is_none()) {
+            let current = carrier.as_ref().and_then(|(_, carrier)| pair.carrier_rank(carrier));
+            let chosen = if carrier.is_some() && (current.is_none() || current > carrier) {
                 pair.best_carrier()
             } else {
-                // Another node is carrier, or none is: all other nodes were compared already.
-                pair.carrier_rank(name).into_iter().chain(current).min().map(|(_, node)| node)
+                // All other nodes were compared with the carrier already.
+                pair.carrier_rank(name).into_iter().chain(current).min()
             };
-            Some((pair.decide(peered, chosen.as_ref() == Some(name)), chosen))
+            let is_carrier = chosen.as_ref().is_some_and(|(_, carrier)| carrier == name);
+            Some((pair.decide(peered, is_carrier), chosen))
         });
         match decided.flatten() {
             Some((decision, chosen)) => {
@@ -383,7 +435,7 @@ impl Planner {
             }
             None => {
                 self.set_decision(target, node, None);
-                if is_carrier {
+                if carrier.is_some_and(|(_, carrier)| carrier == *name) {
                     self.choose_carrier(target, source);
                 }
             }
@@ -393,16 +445,16 @@ impl Planner {
     /// Chooses the carrier of a cluster's residual networks among all its nodes.
     fn choose_carrier(&mut self, target: &Arc<str>, source: &Arc<str>) {
         let chosen = self.with_pair(target, source, |pair| pair.best_carrier()).flatten();
-        let carrier = self.carrier(target, source);
+        let carrier = self.carrier(target, source).cloned();
         self.set_carrier(target, source, carrier.clone(), chosen.clone(), None);
         // The networks themselves may have changed.
-        let again = carrier.into_iter().chain(chosen).map(|node| (Arc::clone(source), node));
+        let again = carrier.into_iter().chain(chosen).map(|(_, node)| (Arc::clone(source), node));
         self.undecide(target, again.collect::<Vec<_>>());
     }
 
     /// The node that carries the residual networks of `source` in a target.
-    fn carrier(&self, target: &str, source: &str) -> Option<Arc<str>> {
-        self.clusters.get(target)?.sources.get(source)?.carrier.clone()
+    fn carrier(&self, target: &str, source: &str) -> Option<&CarrierRank> {
+        self.clusters.get(target)?.sources.get(source)?.carrier.as_ref()
     }
 
     /// Calls `f` with a source and a target, if peers of the source are to be in the target.
@@ -430,8 +482,8 @@ impl Planner {
         &mut self,
         target: &Arc<str>,
         source: &Arc<str>,
-        before: Option<Arc<str>>,
-        now: Option<Arc<str>>,
+        before: Option<CarrierRank>,
+        now: Option<CarrierRank>,
         decided: Option<&Arc<str>>,
     ) {
         if before == now {
@@ -439,6 +491,10 @@ impl Planner {
         }
         if let Some(cluster) = self.clusters.get_mut(target) {
             cluster.sources.entry(Arc::clone(source)).or_default().carrier.clone_from(&now);
+        }
+        let [before, now] = [before, now].map(|carrier| carrier.map(|(_, node)| node));
+        if before == now {
+            return;
         }
         let again = before.into_iter().chain(now).filter(|node| Some(node) != decided);
         let again: Vec<_> = again.map(|node| (Arc::clone(source), node)).collect();
@@ -481,115 +537,6 @@ impl Planner {
             owned.filter(|(_, of)| ***of == *source).map(|(name, _)| Arc::clone(name)).collect();
         for name in names {
             self.update_deletion(target, &name);
-        }
-    }
-
-    /// The clusters in which something is to be written.
-    pub fn targets_to_write(&self) -> impl Iterator<Item = &str> {
-        let due = self.clusters.iter().filter(|(_, cluster)| cluster.has_writes());
-        due.map(|(name, _)| &**name)
-    }
-
-    /// What is to be written in one cluster. None while the cluster's peers are unknown.
-    pub fn target_plan(&self, cluster: &str) -> Option<TargetPlan> {
-        let (target, cluster) = self.clusters.get_key_value(cluster)?;
-        cluster.peers.as_ref()?;
-        let decide = |(source, name): &NodeRef| {
-            let is_carrier = self.carrier(target, source).as_ref() == Some(name);
-            let decided = self.with_pair(target, source, |pair| {
-                Some(pair.decide(pair.nodes.get(name)?, is_carrier))
-            });
-            decided.flatten()
-        };
-        let decisions: Vec<Decision> = cluster.pending().filter_map(decide).collect();
-        let deletes = cluster.to_delete.iter().map(ToString::to_string).collect();
-        Some(TargetPlan::new(deletes, &decisions))
-    }
-
-    /// Returns whether a cluster is known to have no peer of the mesh.
-    pub fn is_clear(&self, cluster: &str) -> bool {
-        let peers = self.clusters.get(cluster).and_then(|cluster| cluster.peers.as_ref());
-        peers.is_some_and(|peers| peers.owned().is_empty())
-    }
-
-    /// How many peers of a cluster's nodes another cluster has; none while that is unknown.
-    pub(crate) fn peers_of(&self, source: &str, target: &str) -> Option<usize> {
-        let peers = self.clusters.get(target)?.peers.as_ref()?;
-        Some(peers.owned().values().filter(|of| ***of == *source).count())
-    }
-
-    /// Returns whether every node of a cluster has its peer in another, exactly as planned.
-    pub(crate) fn is_complete(&self, source: &str, target: &str) -> bool {
-        let (Some(of), Some(there)) = (self.source(source), self.clusters.get(target)) else {
-            return false;
-        };
-        let registered = there.sources.get(source).map_or(0, |peers| peers.registered);
-        let carrier = self.carrier(target, source);
-        let carried = of.residual.is_empty() || carrier.is_some();
-        let all = registered as usize == of.peered.len();
-        all && carried && of.skipped.is_empty() && !of.peered.is_empty() && there.peers.is_some()
-    }
-
-    pub(crate) fn context(&self) -> &MeshContext {
-        &self.context
-    }
-
-    /// Returns the mesh's status. `before` is the status that was written last.
-    pub fn status(
-        &self,
-        before: Option<&ClusterMeshStatus>,
-        generation: Option<i64>,
-    ) -> ClusterMeshStatus {
-        let unobserved = Observation::default();
-        let mut summaries = BTreeMap::new();
-        for entry in &self.context.clusters {
-            let name = entry.name.as_str();
-            let cluster = self.clusters.get(name);
-            let observation = cluster.map_or(&unobserved, |cluster| &cluster.observation);
-            let mut summary = ClusterSummary::new(observation);
-            if let Some(cluster) = cluster {
-                summary.source = cluster.source.as_ref();
-                summary.has_writes = cluster.has_writes();
-                summary.conflict = cluster.conflict();
-            }
-            if let Some(source) = summary.source {
-                self.count_peers(name, source, &mut summary);
-            }
-            summaries.insert(name, summary);
-        }
-        status(&self.context, &summaries, before, generation)
-    }
-
-    fn count_peers(&self, source: &str, of: &SourceCluster, summary: &mut ClusterSummary<'_>) {
-        for (target, cluster) in &self.clusters {
-            let is_peer = self.context.routing(source, target).is_some();
-            if is_peer && self.context.is_written(target) && cluster.peers.is_some() {
-                let peers = cluster.sources.get(source);
-                let carrier = peers.and_then(|peers| peers.carrier.as_ref());
-                let uncarried = !of.residual.is_empty() && carrier.is_none();
-                let registered = peers.map_or(0, |peers| peers.registered);
-                let nodes = of.nodes(**target == *source).len();
-                summary.add(target, nodes as u32, registered, uncarried);
-            }
-        }
-    }
-
-    /// The nodes of a cluster that are peers of the others, and the networks that one of them carries.
-    pub(crate) fn source(&self, cluster: &str) -> Option<&SourceCluster> {
-        self.clusters.get(cluster)?.source.as_ref()
-    }
-
-    /// Everything that there is to say, where `before` is the status that was written last.
-    pub(crate) fn plan(&self, before: Option<&ClusterMeshStatus>, generation: Option<i64>) -> Plan {
-        let target = |name: &Arc<str>| Some((name.to_string(), self.target_plan(name)?));
-        let clusters = || self.clusters.iter().filter(|(name, _)| &***name != EXTERNAL);
-        let sources = || clusters().filter_map(|(n, c)| Some((n, c.source.as_ref()?)));
-        Plan {
-            targets: self.clusters.keys().filter_map(target).collect(),
-            skipped: sources().map(|(n, of)| (n.to_string(), of.skipped.clone())).collect(),
-            overlaps: self.context.overlaps.iter().cloned().collect(),
-            notes: sources().flat_map(|(_, of)| of.notes.iter().cloned()).collect(),
-            status: self.status(before, generation),
         }
     }
 }

@@ -73,8 +73,8 @@ pub(crate) fn status(
         let (state, why, cluster_passes) = state(context, name, summary);
         passes |= cluster_passes;
         let earlier = before.and_then(|before| before.clusters.iter().find(|c| c.name == name));
-        let skipped = summary.source.map_or(&[][..], |source| &source.skipped);
-        let listed = skipped.iter().take(MOST_SKIPPED).map(|skipped| SkippedNode {
+        let skipped = || summary.source.into_iter().flat_map(|source| source.skipped.values());
+        let listed = skipped().take(MOST_SKIPPED).map(|skipped| SkippedNode {
             name: skipped.node.clone(),
             reason: skipped.reason.to_string(),
             message: skipped.message.clone(),
@@ -89,7 +89,7 @@ pub(crate) fn status(
             wanted_peers: summary.wanted,
             registered_peers: summary.registered,
             missing_in: summary.missing_in.clone(),
-            skipped: skipped.len() as u32,
+            skipped: skipped().count() as u32,
             skipped_nodes: listed.collect(),
         });
     }
@@ -229,7 +229,7 @@ fn state(
         return waiting("waiting for nodes".to_owned(), true);
     };
     let (transient, permanent): (Vec<_>, Vec<_>) =
-        source.skipped.iter().partition(|skipped| skipped.reason.is_transient());
+        source.skipped.values().partition(|skipped| skipped.reason.is_transient());
     if !permanent.is_empty() {
         return waiting(format!("skipped {}", describe(&permanent)), false);
     }

@@ -3,16 +3,18 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::decide::Decision;
+use crate::decide::{CarrierRank, Decision};
 use crate::observation::Observation;
 use crate::plan::Conflict;
-use crate::source::{Candidates, NodeRef, SourceCluster};
+use crate::resolver::Resolver;
+use crate::source::{NodeRef, SourceCluster};
 use crate::target_peers::TargetPeers;
 
 #[derive(Debug, Default)]
 pub(super) struct Cluster {
     pub(super) observation: Observation,
-    pub(super) candidates: Candidates,
+    /// Its nodes, if it is in the mesh.
+    pub(super) resolver: Resolver,
     /// None while its nodes are unknown, if it overlaps, and if it is not in the mesh.
     pub(super) source: Option<SourceCluster>,
     /// None while its peers are unknown.
@@ -31,8 +33,9 @@ pub(super) struct Cluster {
 /// The decisions about the peers of one cluster's nodes in another cluster.
 #[derive(Debug, Default)]
 pub(super) struct SourceDecisions {
-    /// The node that carries the cluster's residual networks.
-    pub(super) carrier: Option<Arc<str>>,
+    /// The node that carries the cluster's residual networks, by its rank when it was chosen: no other node
+    /// had a lesser one.
+    pub(super) carrier: Option<CarrierRank>,
     /// In the order of their names. A map would take twice the room.
     by_node: Vec<(Arc<str>, Decided)>,
     pub(super) registered: u32,
@@ -71,8 +74,8 @@ impl SourceDecisions {
 impl Cluster {
     /// Drops the peers and every decision about them: nothing is decided about unknown peers.
     pub(super) fn forget_peers(&mut self) {
-        let Self { observation, candidates, source, .. } = std::mem::take(self);
-        *self = Self { observation, candidates, source, ..Self::default() };
+        let Self { observation, resolver, source, .. } = std::mem::take(self);
+        *self = Self { observation, resolver, source, ..Self::default() };
     }
 
     /// Replaces the decision about a node's peer, and returns the names of the peers that are kept from

@@ -11,7 +11,8 @@ use crate::decide::{ClusterPair, Decision};
 use crate::endpoint::DiscoveredEndpoints;
 use crate::observation::Observation;
 use crate::plan::{Plan, TargetPlan};
-use crate::source::{Candidate, Candidates, CrossClusterIndex, PeeredNode, SourceCluster, resolve};
+use crate::resolver::reference::resolve;
+use crate::source::{Candidate, Candidates, CrossClusterIndex, PeeredNode, SourceCluster};
 use crate::status::{ClusterSummary, status};
 use crate::target_peers::TargetPeers;
 
@@ -57,8 +58,8 @@ pub(super) fn plan(
     drop(summaries);
     plan.status = status;
     for (cluster, source) in sources {
-        plan.notes.extend(source.notes);
-        plan.skipped.insert(cluster.to_owned(), source.skipped);
+        plan.notes.extend(source.notes().cloned());
+        plan.skipped.insert(cluster.to_owned(), source.skipped.into_values().collect());
     }
     plan.overlaps = context.overlaps.into_iter().collect();
     plan
@@ -110,7 +111,7 @@ fn target_plan<'c>(
             let Some(routing) = context.routing(source, target) else { continue };
             let (cluster, nodes) = (of, of.nodes(false));
             let pair = ClusterPair { context, source, cluster, nodes, routing, peers, name_owner };
-            let carrier = pair.best_carrier();
+            let carrier = pair.best_carrier().map(|(_, node)| node);
             let (mut wanted, mut registered) = (0, 0);
             for (name, node) in nodes {
                 let decision = pair.decide(node, carrier.as_ref() == Some(name));
