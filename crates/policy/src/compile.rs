@@ -82,11 +82,16 @@ pub struct Compiler {
     nodes: BTreeMap<Arc<str>, BTreeSet<Key>>,
     /// Classes by what decides about a pod; forgotten when a policy changes.
     known: HashMap<String, ClassId>,
-    unsettled: Unsettled,
-    /// Nodes whose program is another one, and sets whose elements are.
-    changed_nodes: BTreeSet<Arc<str>>,
-    changed_sets: BTreeSet<SetId>,
-    everything_changed: bool,
+    unsettled: Arc<Unsettled>,
+    changed: Changed,
+}
+
+/// What may have changed in programs: those of all nodes, those of some, those with one of these sets.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Changed {
+    pub(crate) everything: bool,
+    pub(crate) nodes: BTreeSet<Arc<str>>,
+    pub(crate) sets: BTreeSet<SetId>,
 }
 
 #[derive(Clone, Debug)]
@@ -228,25 +233,15 @@ impl Compiler {
         }
     }
 
-    /// Of these nodes, with the programs that they have, those whose program changed since this was asked
-    /// last.
-    pub fn take_changed<'a>(
-        &mut self,
-        nodes: impl Iterator<Item = (&'a str, &'a Program)>,
-    ) -> Vec<&'a str> {
-        let everything = std::mem::take(&mut self.everything_changed);
-        let sets = std::mem::take(&mut self.changed_sets);
-        let changed = std::mem::take(&mut self.changed_nodes);
-        let uses = |program: &Program| sets.iter().any(|set| program.sets.contains_key(set));
-        let nodes =
-            nodes.filter(|(node, program)| everything || changed.contains(*node) || uses(program));
-        nodes.map(|(node, _)| node).collect()
+    /// What changed since this was asked last.
+    pub(crate) fn take_changed(&mut self) -> Changed {
+        std::mem::take(&mut self.changed)
     }
 
     /// What a node is to enforce.
     pub fn program(&self, node: &str, generation: u64) -> Program {
         let mut program =
-            Program { generation, unsettled: self.unsettled.clone(), ..Program::default() };
+            Program { generation, unsettled: Arc::clone(&self.unsettled), ..Program::default() };
         let pods = self.nodes.get(node).into_iter().flatten();
         for state in pods.filter_map(|key| self.pods.get(key)) {
             let Some(class) = state.class else { continue };
@@ -328,7 +323,7 @@ impl Compiler {
     /// Puts a pod as it is now into sets and a class.
     fn enter(&mut self, key: &Key, before: Option<PodState>) {
         if let Some(before) = &before {
-            self.changed_nodes.insert(Arc::clone(&before.pod.node));
+            self.changed.nodes.insert(Arc::clone(&before.pod.node));
             if let Some(pods) = self.nodes.get_mut(&before.pod.node) {
                 pods.remove(key);
                 if pods.is_empty() {
@@ -341,7 +336,7 @@ impl Compiler {
         if let Some(pod) = pod {
             if !pod.node.is_empty() {
                 self.nodes.entry(Arc::clone(&pod.node)).or_default().insert(key.clone());
-                self.changed_nodes.insert(Arc::clone(&pod.node));
+                self.changed.nodes.insert(Arc::clone(&pod.node));
             }
             let state = self.place(&pod);
             self.contribute(&state, true);
@@ -414,7 +409,7 @@ impl Compiler {
                     !known.fixed.contains(&element) && known.set.elements.remove(&element).is_some()
                 };
                 if changed {
-                    self.changed_sets.insert(id);
+                    self.changed.sets.insert(id);
                 }
             }
         }

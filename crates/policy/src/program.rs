@@ -136,8 +136,8 @@ pub struct Program {
     /// Every address of every pod of the node that has addresses of its own, also of those that no
     /// policy selects: a pod whose address is here has been considered.
     pub pods: BTreeMap<IpAddr, LocalPod>,
-    /// Whom a policy may isolate before it has been considered.
-    pub unsettled: Unsettled,
+    /// Whom a policy may isolate before it has been considered. Programs of one cluster share it.
+    pub unsettled: Arc<Unsettled>,
     pub notes: BTreeSet<Note>,
 }
 

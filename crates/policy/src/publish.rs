@@ -1,26 +1,30 @@
 //! `Publisher`: the newest program of each node that somebody follows.
 //!
-//! Contract: a node has a newer program only if its own changed, and it holds only what its own pods need.
-//! A generation is never used for two contents: whoever begins a publisher says from where to count.
+//! Contract:
+//! - A node has a newer program only if its own changed, and it holds only what its own pods need.
+//! - A generation is never used for two contents: whoever begins a publisher says from where to count.
+//! - Publishing looks at the nodes that a change may concern, however many others are followed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use crate::compile::{Change, Compiler};
-use crate::program::{Delta, Program};
+use crate::compile::{Change, Changed, Compiler};
+use crate::program::{Delta, Program, SetId};
 
 #[derive(Clone, Debug, Default)]
 pub struct Publisher {
     compiler: Compiler,
     /// The newest of each node that is followed.
     newest: BTreeMap<Arc<str>, Arc<Program>>,
+    /// The nodes that are followed, by the sets of their programs.
+    with_set: HashMap<SetId, BTreeSet<Arc<str>>>,
     generation: u64,
 }
 
 impl Publisher {
     /// `first` is later than any generation that was published before, by whomever: a time will do.
     pub fn new(compiler: Compiler, first: u64) -> Self {
-        Self { compiler, newest: BTreeMap::new(), generation: first }
+        Self { compiler, generation: first, ..Self::default() }
     }
 
     pub fn compiler(&self) -> &Compiler {
@@ -38,30 +42,60 @@ impl Publisher {
         }
         self.generation += 1;
         let program = Arc::new(self.compiler.program(node, self.generation));
-        self.newest.insert(node.into(), Arc::clone(&program));
+        self.set_newest(node.into(), Some(Arc::clone(&program)));
         program
     }
 
     pub fn forget(&mut self, node: &str) {
-        self.newest.remove(node);
+        self.set_newest(node.into(), None);
     }
 
     /// The nodes whose program is another one after the changes since the last time.
     pub fn publish(&mut self) -> Vec<(Arc<str>, Arc<Program>)> {
-        let has = self.newest.iter().map(|(node, program)| (&**node, &**program));
-        let changed: Vec<Arc<str>> =
-            self.compiler.take_changed(has).into_iter().map(Arc::from).collect();
+        let changed = self.compiler.take_changed();
         self.generation += 1;
         let mut published = Vec::new();
-        for node in changed {
+        for node in self.concerned(changed) {
+            let Some(before) = self.newest.get(&node) else { continue };
             let program = self.compiler.program(&node, self.generation);
-            let Some(before) = self.newest.get_mut(&node) else { continue };
             if !Delta::between(before, &program).is_empty() {
-                *before = Arc::new(program);
-                published.push((node, Arc::clone(before)));
+                let program = Arc::new(program);
+                self.set_newest(Arc::clone(&node), Some(Arc::clone(&program)));
+                published.push((node, program));
             }
         }
         published
+    }
+
+    /// The nodes that a change may concern.
+    fn concerned(&self, changed: Changed) -> BTreeSet<Arc<str>> {
+        let Changed { everything, mut nodes, sets } = changed;
+        if everything {
+            return self.newest.keys().cloned().collect();
+        }
+        nodes.extend(sets.iter().filter_map(|set| self.with_set.get(set)).flatten().cloned());
+        nodes
+    }
+
+    fn set_newest(&mut self, node: Arc<str>, program: Option<Arc<Program>>) {
+        let before = match &program {
+            Some(program) => self.newest.insert(Arc::clone(&node), Arc::clone(program)),
+            None => self.newest.remove(&node),
+        };
+        let has = |program: &Option<Arc<Program>>, set: &SetId| {
+            program.as_ref().is_some_and(|program| program.sets.contains_key(set))
+        };
+        for set in before.iter().flat_map(|it| it.sets.keys()).filter(|set| !has(&program, set)) {
+            if let Some(nodes) = self.with_set.get_mut(set) {
+                nodes.remove(&node);
+                if nodes.is_empty() {
+                    self.with_set.remove(set);
+                }
+            }
+        }
+        for set in program.iter().flat_map(|it| it.sets.keys()).filter(|set| !has(&before, set)) {
+            self.with_set.entry(*set).or_default().insert(Arc::clone(&node));
+        }
     }
 
     /// The newest program of a node that is followed.

@@ -69,9 +69,9 @@ impl TryFrom<proto::ProgramChange> for Delta {
             classes: change.classes.iter().map(class_in).collect::<Result<_, _>>()?,
             removed_classes: ids(change.removed_classes)?.into_iter().map(ClassId).collect(),
             pods: change.pods.into_iter().map(pod_in).collect::<Result<_, _>>()?,
-            unsettled: change.unsettled.map(|it| Unsettled {
-                everywhere: it.everywhere,
-                namespaces: it.namespaces.into_iter().map(Arc::from).collect(),
+            unsettled: change.unsettled.map(|it| {
+                let namespaces = it.namespaces.into_iter().map(Arc::from).collect();
+                Arc::new(Unsettled { everywhere: it.everywhere, namespaces })
             }),
             notes: notes(change.long_chains)?,
             removed_notes: notes(change.removed_long_chains)?,

@@ -217,10 +217,10 @@ impl SavedProgram {
         for (address, pod, class) in self.pods {
             program.pods.insert(address, LocalPod { pod: pod.into(), class: ClassId(id(&class)?) });
         }
-        program.unsettled = Unsettled {
+        program.unsettled = Arc::new(Unsettled {
             everywhere: self.unsettled_everywhere,
             namespaces: self.unsettled.into_iter().map(Into::into).collect(),
-        };
+        });
         Ok(program)
     }
 }

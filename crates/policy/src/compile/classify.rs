@@ -83,7 +83,7 @@ impl Compiler {
             }
             state.set.elements.extend(elements);
             state.fixed = fixed;
-            self.changed_sets.insert(id);
+            self.changed.sets.insert(id);
         }
     }
 
@@ -159,7 +159,7 @@ impl Compiler {
         }
         if let Some(state) = self.pods.get_mut(key) {
             if state.class != Some(id) {
-                self.changed_nodes.insert(Arc::clone(&state.pod.node));
+                self.changed.nodes.insert(Arc::clone(&state.pod.node));
             }
             state.class = Some(id);
         }
@@ -344,9 +344,9 @@ impl Compiler {
                 self.cluster.namespaces.iter().filter(|it| namespaces.selects(it.0, Some(it.1)));
             unsettled.namespaces.extend(selected.map(|(name, _)| Arc::clone(name)));
         }
-        if unsettled != self.unsettled {
-            self.unsettled = unsettled;
-            self.everything_changed = true;
+        if unsettled != *self.unsettled {
+            self.unsettled = Arc::new(unsettled);
+            self.changed.everything = true;
         }
     }
 }

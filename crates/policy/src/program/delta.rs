@@ -24,7 +24,7 @@ pub struct Delta {
     /// None: the address is no pod's any more.
     pub pods: Vec<(IpAddr, Option<LocalPod>)>,
     /// None: as before.
-    pub unsettled: Option<Unsettled>,
+    pub unsettled: Option<Arc<Unsettled>>,
     pub notes: Vec<Note>,
     pub removed_notes: Vec<Note>,
 }
@@ -82,7 +82,7 @@ impl Delta {
             }
         }
         delta.pods.extend(keys_only_in(&old.pods, &new.pods).into_iter().map(|it| (it, None)));
-        delta.unsettled = (old.unsettled != new.unsettled).then(|| new.unsettled.clone());
+        delta.unsettled = (old.unsettled != new.unsettled).then(|| Arc::clone(&new.unsettled));
         delta.notes = new.notes.difference(&old.notes).cloned().collect();
         delta.removed_notes = old.notes.difference(&new.notes).cloned().collect();
         delta
@@ -178,7 +178,7 @@ impl Program {
             }
         }
         if let Some(unsettled) = &delta.unsettled {
-            next.unsettled = unsettled.clone();
+            next.unsettled = Arc::clone(unsettled);
         }
         next.notes.extend(delta.notes.iter().cloned());
         next.notes.retain(|note| !delta.removed_notes.contains(note));

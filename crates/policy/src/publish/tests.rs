@@ -132,3 +132,24 @@ fn a_fingerprint_is_of_what_is_decided_and_not_of_who_decided_it_when() {
     assert_ne!(one.fingerprint(), program(7, &[1, 2, 3]).fingerprint());
     assert_ne!(one.fingerprint(), Program::default().fingerprint());
 }
+
+#[test]
+fn who_is_forgotten_is_looked_at_no_more() {
+    let mut publisher = Publisher::new(Compiler::default(), 0);
+    publisher.apply(Change::Namespace("a".into(), Some(Labels::new())));
+    publisher.apply(policy("a"));
+    publisher.apply(pod("a", 1, "n1"));
+    publisher.apply(pod("a", 2, "n2"));
+    publisher.follow("n1");
+    publisher.follow("n2");
+    assert!(publisher.with_set.values().all(|nodes| nodes.len() == 2), "{:?}", publisher.with_set);
+    publisher.forget("n1");
+    publisher.apply(pod("a", 3, "n2"));
+    let nodes: Vec<_> = publisher.publish().into_iter().map(|(node, _)| node).collect();
+    assert_eq!(nodes, ["n2".into()]);
+    publisher.forget("n2");
+    assert!(publisher.with_set.is_empty());
+    // What comes back is told as it is by then.
+    assert_eq!(publisher.follow("n1").pods.len(), 1);
+    assert!(publisher.publish().is_empty());
+}

@@ -52,7 +52,7 @@ fn program() -> Program {
         classes: [(class.id(), class), (Class::default().id(), Class::default())].into(),
         pods: [(address, LocalPod { pod: "shop/db-0".into(), class: class.id() })].into(),
         chains: [egress, ingress].map(|chain| (chain.id(), Arc::new(chain))).into(),
-        unsettled: Unsettled { everywhere: true, namespaces: ["shop".into()].into() },
+        unsettled: Arc::new(Unsettled { everywhere: true, namespaces: ["shop".into()].into() }),
         notes: Default::default(),
     }
 }
