@@ -16,6 +16,7 @@
 //! Faults are compiled in by this crate alone: a build of `fairlead` without its feature `replay` has
 //! none.
 
+pub mod growth;
 pub mod incident;
 mod latency;
 mod new;

@@ -206,7 +206,7 @@ impl RoutePlanner {
     }
 
     /// Forgets what was touched where the kernel has what is wanted.
-    pub(crate) fn settle(&mut self, kernel: &KernelRoutes) {
+    pub fn settle(&mut self, kernel: &KernelRoutes) {
         let mut touched = std::mem::take(&mut self.touched);
         touched.retain(|place| self.route_at(place).as_ref() != kernel.routes.get(place));
         self.touched = touched;

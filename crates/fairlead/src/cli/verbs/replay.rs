@@ -22,6 +22,7 @@ use crate::values;
 ///   fairlead replay all -o json --html replay.html
 ///   fairlead replay soak --minutes 10 --seed 7
 ///   fairlead replay soak --on cluster --minutes 120 --html soak.html
+///   fairlead replay growth --only nodes
 ///
 /// Exit codes: 0 all that must hold holds, 1 something does not, 2 could not run it here.
 #[derive(Debug, clap::Args)]
@@ -63,6 +64,19 @@ enum What {
     /// not run it here.
     #[command(verbatim_doc_comment)]
     Soak(Soak),
+    /// How the cost of one change and of standing grows: at a size, and at two, four and eight times that
+    ///
+    /// Fairlead's own code is run at each size in a process of its own, and what one change costs is
+    /// measured in CPU time, what standing costs in memory. The power of the size by which it grows must be
+    /// what it should be: 0 for most changes, 1 for memory. It takes some minutes and needs nothing.
+    ///
+    /// Examples:
+    ///   fairlead replay growth
+    ///   fairlead replay growth --only nodes,rules -o json
+    ///
+    /// Exit codes: 0 all of it holds, 1 something grows faster than it may, 2 could not measure it.
+    #[command(verbatim_doc_comment)]
+    Growth(Growth),
     /// One design of one incident, in a process of its own
     #[command(hide = true)]
     Side(Side),
@@ -135,6 +149,18 @@ struct Soak {
     output: Output,
 }
 
+#[derive(Debug, clap::Args)]
+struct Growth {
+    /// Only these, separated by commas: pods, nodes, clusters, rules, conversations, watchers
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Measure one size of one of them in this process
+    #[arg(long, value_name = "NUMBER", hide = true)]
+    size: Option<usize>,
+    #[command(flatten)]
+    output: Output,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Stage {
     Parts,
@@ -184,6 +210,7 @@ pub(crate) fn run(args: &Args) -> Verdict {
         What::LateCrd(run) => one(run, "late-crd"),
         What::LateNode(run) => one(run, "late-node"),
         What::Soak(args) => soak(args),
+        What::Growth(args) => growth(args),
         What::Side(Side { incident, design }) => replay::side(incident, *design),
         What::Server(args) => {
             replay::obey();
@@ -322,6 +349,35 @@ fn soak_cluster(args: &Soak) -> Verdict {
         write(path, &cluster::html(&report))?;
     }
     args.output.print(&report, || cluster::text(&report))?;
+    Ok(ExitCode::from(if report.ok { 0 } else { NO }))
+}
+
+fn growth(args: &Growth) -> Verdict {
+    use replay::growth::{self, Dimension};
+    let only = named(&args.only, &Dimension::ALL, Dimension::name)?;
+    if let Some(size) = args.size {
+        let [dimension] = only[..] else {
+            return Err(Failure("--size is of one dimension: name it with --only".to_owned()));
+        };
+        let scratch = Scratch::new()?;
+        let costs = growth::measure(dimension, size, &scratch.0);
+        let costs = costs.map_err(|cannot| Failure(cannot.to_string()))?;
+        output::line(&serde_json::to_string(&costs).map_err(|e| Failure(e.to_string()))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let program = std::env::current_exe()?;
+    let one = |dimension: Dimension, size: usize| {
+        let mut command = Command::new(&program);
+        let size = size.to_string();
+        command.args(["replay", "growth", "--only", dimension.name(), "--size", &size]);
+        command
+    };
+    let dimensions = if only.is_empty() { Dimension::ALL.to_vec() } else { only };
+    let mut shown = Lines::new();
+    let grown = growth::grow(&dimensions, &one, &mut |line| shown.show(line));
+    drop(shown);
+    let report = grown.map_err(|cannot| Failure(cannot.to_string()))?;
+    args.output.print(&report, || growth::text(&report))?;
     Ok(ExitCode::from(if report.ok { 0 } else { NO }))
 }
 
