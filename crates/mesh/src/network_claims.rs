@@ -9,29 +9,23 @@ use ipnet::IpNet;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NetworkClaims {
     /// In the order of addresses, a wider network before a narrower one.
-    claims: BTreeMap<IpNet, BTreeSet<Arc<str>>>,
-    /// How many networks there are of each family (whether it is IPv6) and length: a network can be within
+    claims: BTreeSet<(IpNet, Arc<str>)>,
+    /// How many claims there are of each family (whether it is IPv6) and length: a network can be within
     /// another only if there is one of that length.
     lengths: BTreeMap<(bool, u8), usize>,
 }
 
 impl NetworkClaims {
     pub(crate) fn insert(&mut self, network: IpNet, node: &Arc<str>) {
-        let nodes = self.claims.entry(network.trunc()).or_default();
-        if nodes.is_empty() {
+        if self.claims.insert((network.trunc(), Arc::clone(node))) {
             *self.lengths.entry(length(&network)).or_default() += 1;
         }
-        nodes.insert(Arc::clone(node));
     }
 
-    pub(crate) fn remove(&mut self, network: IpNet, node: &str) {
-        let network = network.trunc();
-        let Some(nodes) = self.claims.get_mut(&network) else { return };
-        if !nodes.remove(node) || !nodes.is_empty() {
-            return;
-        }
-        self.claims.remove(&network);
-        if let Some(count) = self.lengths.get_mut(&length(&network)) {
+    pub(crate) fn remove(&mut self, network: IpNet, node: &Arc<str>) {
+        if self.claims.remove(&(network.trunc(), Arc::clone(node)))
+            && let Some(count) = self.lengths.get_mut(&length(&network))
+        {
             *count -= 1;
             if *count == 0 {
                 self.lengths.remove(&length(&network));
@@ -47,11 +41,17 @@ impl NetworkClaims {
         let wider = self.lengths.range((is_ipv6, 0)..(is_ipv6, length));
         let wider = wider.filter_map(move |((_, length), _)| {
             let wider = IpNet::new(network.addr(), *length).ok()?.trunc();
-            self.claims.get_key_value(&wider)
+            Some(self.from(wider).take_while(move |(of, _)| *of == wider))
         });
-        let last = IpNet::new(network.broadcast(), network.max_prefix_len());
-        let within = self.claims.range(network..=last.unwrap_or(network));
-        wider.chain(within).flat_map(|(network, nodes)| nodes.iter().map(|node| (*network, node)))
+        let last = network.broadcast();
+        let within = self.from(network);
+        let within =
+            within.take_while(move |(of, _)| of.addr() <= last && of.addr().is_ipv6() == is_ipv6);
+        wider.flatten().chain(within).map(|(network, node)| (*network, node))
+    }
+
+    fn from(&self, network: IpNet) -> impl Iterator<Item = &(IpNet, Arc<str>)> {
+        self.claims.range((network, Arc::default())..)
     }
 }
 

@@ -25,7 +25,6 @@ use crate::context::MeshContext;
 use crate::mesh_node::{MeshNode, SkipReason, Skipped};
 use crate::network_claims::NetworkClaims;
 use crate::overlap::overlap;
-use crate::set_map::SetMap;
 use crate::source::{Candidate, Candidates, CrossClusterIndex, PeeredNode, SourceCluster};
 
 /// How many internal addresses of nodes the gateways of a cluster carry that are in none of its networks: a
@@ -35,7 +34,6 @@ const MOST_INTERNAL: usize = 512;
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     candidates: Candidates,
-    by_wireguard_ip: SetMap<IpAddr, Arc<str>>,
     /// The networks that nodes claim, whether they get them or not.
     claims: NetworkClaims,
     internal_ips: BTreeSet<(IpAddr, Arc<str>)>,
@@ -43,11 +41,11 @@ pub(crate) struct Resolver {
     unaccepted: BTreeSet<Arc<str>>,
     unrouted: BTreeSet<Arc<str>>,
     /// The nodes that get what they claim, with their internal addresses that are routes.
-    accepted: HashMap<Arc<str>, Vec<IpAddr>>,
-    /// Those addresses: within the cluster's networks, and outside of them.
+    accepted: HashMap<Arc<str>, Box<[IpAddr]>>,
+    /// Those addresses: within the cluster's networks; and outside of them, if gateways carry them.
     within: BTreeSet<(IpAddr, Arc<str>)>,
     outside: BTreeSet<(IpAddr, Arc<str>)>,
-    /// The accepted nodes with an endpoint; those that are no preferred gateways come last.
+    /// The accepted nodes with an endpoint, if there are to be gateways; the preferred ones come first.
     reached: BTreeSet<(bool, Arc<str>)>,
     gateways: BTreeSet<Arc<str>>,
     /// What the gateways carry together.
@@ -75,9 +73,6 @@ impl Resolver {
         for network in claims(&candidate) {
             self.claims.insert(network, node);
         }
-        if let Some(ip) = candidate.wireguard_ip {
-            self.by_wireguard_ip.insert(ip, Arc::clone(node));
-        }
         self.internal_ips.extend(candidate.internal_ips.iter().map(|ip| (*ip, Arc::clone(node))));
         self.compare_again_with(node, &candidate);
         self.candidates.insert(Arc::clone(node), candidate);
@@ -87,9 +82,6 @@ impl Resolver {
         let Some(candidate) = self.candidates.remove(node) else { return };
         for network in claims(&candidate) {
             self.claims.remove(network, node);
-        }
-        if let Some(ip) = candidate.wireguard_ip {
-            self.by_wireguard_ip.remove(&ip, node);
         }
         for ip in &candidate.internal_ips {
             self.internal_ips.remove(&(*ip, Arc::clone(node)));
@@ -106,9 +98,6 @@ impl Resolver {
     /// Notes the node, and those of the cluster that claim the same.
     fn compare_again_with(&mut self, node: &Arc<str>, candidate: &Candidate) {
         self.compare_again(node);
-        if let Some(ip) = candidate.wireguard_ip {
-            self.unaccepted.extend(self.by_wireguard_ip.get(&ip).cloned());
-        }
         for network in claims(candidate) {
             self.networks_changed(&network, |_| true);
         }
@@ -119,23 +108,16 @@ impl Resolver {
     fn networks_changed(&mut self, network: &IpNet, concerns: impl Fn(&Arc<str>) -> bool) {
         let claiming = self.claims.overlapping(network).map(|(_, node)| node);
         self.unaccepted.extend(claiming.filter(|node| concerns(node)).cloned());
-        self.unrouted.extend(inside(&self.internal_ips, network).map(|(_, node)| Arc::clone(node)));
+        self.unrouted
+            .extend(inside(&self.internal_ips, *network).map(|(_, node)| Arc::clone(node)));
     }
 
     /// Drops what came of comparing nodes that nobody asks for any more. Their claims stay.
     pub(crate) fn forget_results(&mut self) {
-        let Self { candidates, by_wireguard_ip, claims, internal_ips, .. } = std::mem::take(self);
+        let Self { candidates, claims, internal_ips, .. } = std::mem::take(self);
         let all: BTreeSet<_> = candidates.keys().cloned().collect();
         let (unaccepted, unrouted) = (all.clone(), all);
-        *self = Self {
-            candidates,
-            by_wireguard_ip,
-            claims,
-            internal_ips,
-            unaccepted,
-            unrouted,
-            ..Self::default()
-        };
+        *self = Self { candidates, claims, internal_ips, unaccepted, unrouted, ..Self::default() };
     }
 
     /// Whether there is nothing to compare.
@@ -190,13 +172,14 @@ impl Resolver {
         for is_last in [false, true] {
             self.reached.remove(&(is_last, Arc::clone(name)));
         }
+        let rank = rank.filter(|_| around.context.gateways(around.cluster) > 0);
         self.reached.extend(rank.map(|is_last| (is_last, Arc::clone(name))));
         if accepted == self.accepted.contains_key(name) {
             return;
         }
         self.unrouted.insert(Arc::clone(name));
         if accepted {
-            self.accepted.insert(Arc::clone(name), Vec::new());
+            self.accepted.insert(Arc::clone(name), Box::default());
         } else {
             self.unroute(name);
             self.accepted.remove(name);
@@ -221,7 +204,7 @@ impl Resolver {
         let is_other = |first: &&Arc<str>| *first != name;
         // A skipped node keeps its claim, so that the owner does not depend on which nodes are set up.
         if let Some(ip) = node.wireguard_ip
-            && let Some(first) = self.by_wireguard_ip.get(&ip).next().filter(is_other)
+            && let Some(first) = self.first_with_wireguard_ip(ip).filter(is_other)
         {
             let message = format!("its WireGuard address {ip} is {first}'s");
             return skip(SkipReason::WGIPDuplicate, message);
@@ -250,6 +233,14 @@ impl Resolver {
             return skip(SkipReason::WGIPDuplicate, message);
         }
         Ok(node)
+    }
+
+    /// The first node that says to have this address, whether it gets it or not.
+    fn first_with_wireguard_ip(&self, ip: IpAddr) -> Option<&Arc<str>> {
+        let has = |node: &&Arc<str>| {
+            self.candidates.get(*node).is_some_and(|it| it.wireguard_ip == Some(ip))
+        };
+        self.claims.overlapping(&ip.into()).map(|(_, node)| node).filter(has).min()
     }
 
     /// An accepted claim on a network by a node for which `counts` holds.
@@ -285,12 +276,15 @@ impl Resolver {
             source.notes.insert(Arc::clone(name), notes);
         }
         let networks = around.context.networks(around.cluster);
+        let only_gateways = around.context.only_gateways(around.cluster);
         for ip in &routes {
-            let is_within = networks.iter().any(|network| network.contains(ip));
-            let place = if is_within { &mut self.within } else { &mut self.outside };
-            place.insert((*ip, Arc::clone(name)));
+            if networks.iter().any(|network| network.contains(ip)) {
+                self.within.insert((*ip, Arc::clone(name)));
+            } else if only_gateways {
+                self.outside.insert((*ip, Arc::clone(name)));
+            }
         }
-        self.accepted.insert(Arc::clone(name), routes);
+        self.accepted.insert(Arc::clone(name), routes.into());
     }
 
     fn unroute(&mut self, name: &Arc<str>) {
@@ -408,7 +402,7 @@ impl Resolver {
             let mut unique = BTreeSet::new();
             let is_residual = |network: &&IpNet| {
                 let is_free = self.owner(network, |_| true).is_none()
-                    && inside(&self.within, network).next().is_none();
+                    && inside(&self.within, **network).next().is_none();
                 is_free && unique.insert(**network)
             };
             let residual = networks.iter().filter(is_residual);
@@ -434,21 +428,19 @@ impl Resolver {
     }
 }
 
-/// The networks that a node claims for itself alone.
+/// The networks that a node claims for itself alone. Of one that is not set up that is its address.
 fn claims(candidate: &Candidate) -> impl Iterator<Item = IpNet> {
-    let node = candidate.node.as_ref().ok();
-    node.into_iter().flat_map(|node| {
-        node.pod_networks.iter().copied().chain(node.wireguard_ip.map(IpNet::from))
-    })
+    let networks = candidate.node.iter().flat_map(|node| &node.pod_networks);
+    networks.copied().chain(candidate.wireguard_ip.map(IpNet::from))
 }
 
 /// The addresses that are in a network.
-fn inside<'a>(
-    ips: &'a BTreeSet<(IpAddr, Arc<str>)>,
-    network: &IpNet,
-) -> impl Iterator<Item = &'a (IpAddr, Arc<str>)> {
+fn inside(
+    ips: &BTreeSet<(IpAddr, Arc<str>)>,
+    network: IpNet,
+) -> impl Iterator<Item = &(IpAddr, Arc<str>)> {
     let (first, last) = (network.network(), network.broadcast());
-    ips.range((first, "".into())..).take_while(move |(ip, _)| *ip <= last)
+    ips.range((first, Arc::default())..).take_while(move |(ip, _)| *ip <= last)
 }
 
 fn replace<V>(map: &mut BTreeMap<Arc<str>, V>, name: &Arc<str>, value: Option<V>) -> Option<V> {

@@ -1,11 +1,12 @@
 //! `SetMap`: several values under one key. A key without values is not kept.
 
 use std::borrow::Borrow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::hash::Hash;
 
+/// The values of a key are in their order. Nearly always there is one: a tree would take ten times the room.
 #[derive(Clone, Debug)]
-pub(crate) struct SetMap<K, V>(HashMap<K, BTreeSet<V>>);
+pub(crate) struct SetMap<K, V>(HashMap<K, Vec<V>>);
 
 impl<K, V> Default for SetMap<K, V> {
     fn default() -> Self {
@@ -15,7 +16,10 @@ impl<K, V> Default for SetMap<K, V> {
 
 impl<K: Eq + Hash, V: Ord> SetMap<K, V> {
     pub(crate) fn insert(&mut self, key: K, value: V) {
-        self.0.entry(key).or_default().insert(value);
+        let values = self.0.entry(key).or_insert_with(|| Vec::with_capacity(1));
+        if let Err(place) = values.binary_search(&value) {
+            values.insert(place, value);
+        }
     }
 
     pub(crate) fn remove<Q: Eq + Hash + ?Sized>(&mut self, key: &Q, value: &V)
@@ -23,7 +27,9 @@ impl<K: Eq + Hash, V: Ord> SetMap<K, V> {
         K: Borrow<Q>,
     {
         if let Some(values) = self.0.get_mut(key) {
-            values.remove(value);
+            if let Ok(place) = values.binary_search(value) {
+                values.remove(place);
+            }
             if values.is_empty() {
                 self.0.remove(key);
             }

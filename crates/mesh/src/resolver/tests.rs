@@ -158,8 +158,8 @@ fn follow(
     for (resolver, source) in &resolvers {
         let kept = resolver.accepted.len();
         prop_assert_eq!(kept, source.peered.len().max(source.inside.len()));
-        let routes: usize = resolver.accepted.values().map(Vec::len).sum();
-        prop_assert_eq!(resolver.within.len() + resolver.outside.len(), routes);
+        let routes: usize = resolver.accepted.values().map(|ips| ips.len()).sum();
+        prop_assert!(resolver.within.len() + resolver.outside.len() <= routes);
     }
     Ok(())
 }
