@@ -13,9 +13,11 @@ use crate::incident::Cannot;
 
 /// Nodes of each cluster of the mesh.
 const NODES: usize = 2;
+/// The fleet has so many times the clusters of the mesh: a mesh has few, and its peers are many.
+const FLEET: usize = 10;
 
 pub(super) fn measure(clusters: usize, meter: &mut Meter) -> Result<(), Cannot> {
-    view(clusters, meter);
+    view(clusters * FLEET, meter);
     let mut mesh = Mesh::new(clusters, NODES)?;
     meter.change("mesh: the endpoint of a node changes, in all clusters", Grows::Linearly, |n| {
         let to_write = mesh.move_node(1, n % 2 == 0).unwrap_or_default();
@@ -52,14 +54,14 @@ fn view(clusters: usize, meter: &mut Meter) {
         all.clusters.insert(name(number), cluster(number, 3));
     }
     let fleet = Snapshot::new(all);
-    meter.change("fleet: the state of a cluster changes", Grows::Not, |i| {
+    meter.change("fleet of ten times as many: the state of a cluster changes", Grows::Not, |i| {
         fleet.update(|view| {
             view.clusters.insert(name(0), cluster(0, i as u64));
             true
         });
     });
     let last = name(clusters - 1);
-    meter.change("fleet: a cluster is looked up", Grows::Not, |_| {
+    meter.change("fleet of ten times as many: a cluster is looked up", Grows::Not, |_| {
         black_box(fleet.load().own_connection(&last).is_err());
     });
 }

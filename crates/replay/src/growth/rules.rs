@@ -91,15 +91,22 @@ fn admission(
         runtime.block_on(async {
             let mut changes = admission.rule_changes();
             objects.apply(&rule, Expected::Any, soon()).await?;
-            let is_there = || admission.rules().list().iter().any(|it| it.spec == rule.spec);
-            while !is_there() {
-                changes.changed().await;
-            }
+            changes.changed().await;
             Ok(())
         })
     };
+    // The store tells first what it has, which is nothing.
+    let mut told = admission.rule_changes();
+    runtime.block_on(async {
+        while !admission.rules().is_told() {
+            told.changed().await;
+        }
+    });
     for number in 0..rules {
         change(number, 0)?;
+    }
+    if admission.rules().list().len() != rules {
+        return Err("not all rules are there".into());
     }
     let mut failed = None;
     meter.change(
