@@ -29,7 +29,7 @@ const LONGEST_CLUSTER: usize = 63;
 /// One that dies must leave another.
 pub const FEWEST_GATEWAYS: u32 = 2;
 const MOST_GATEWAYS: u32 = 16;
-const MOST_EXTERNAL_NETWORKS: usize = 8;
+pub(super) const MOST_EXTERNAL_NETWORKS: usize = 8;
 /// The most machines outside of clusters: each is a peer of every node.
 const MOST_EXTERNAL_PEERS: usize = 256;
 /// How many skipped nodes a status lists; it counts all of them.
@@ -81,10 +81,12 @@ pub struct ClusterMeshSpec {
     )]
     pub external_networks: Vec<String>,
     /// Machines outside of clusters that reach all of them: a laptop, an office.
+    // One value to server-side apply: of a list by keys, Kubernetes 1.20 makes null when its last entry
+    // is no longer applied, and refuses that.
     #[serde(rename = "externalPeers", default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = MOST_EXTERNAL_PEERS),
-        extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+        extend("x-kubernetes-list-type" = "atomic")
     )]
     pub external_peers: Vec<ExternalPeer>,
 }
