@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::print_stdout, reason = "the number is worth reading")]
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::core::v1::Node;
 use mesh::{Observation, Observed, Peer, PeerIndex, Planner, index, label};
 use objects::kinds::ClusterMesh;
@@ -11,11 +13,16 @@ use serde_json::json;
 const CLUSTERS: usize = 60;
 const NODES: usize = 15;
 
+fn key(cluster: usize, i: usize) -> String {
+    let mut key = [7; 32];
+    (key[0], key[1]) = (cluster as u8, i as u8);
+    BASE64_STANDARD.encode(key)
+}
+
 fn node(cluster: usize, i: usize) -> Node {
     serde_json::from_value(json!({
         "metadata": {"name": format!("n{i:02}"), "annotations": {
-            // As long as a key is.
-            "kilo.squat.ai/key": format!("{:=<44}", format!("key-{cluster}-{i}")),
+            "kilo.squat.ai/key": key(cluster, i),
             "kilo.squat.ai/wireguard-ip": format!("10.{cluster}.255.{i}/16"),
             "kilo.squat.ai/force-endpoint": format!("198.51.100.{i}:51820"),
         }},
@@ -39,7 +46,7 @@ fn peer(cluster: usize, i: usize) -> Peer {
             "allowedIPs": [format!("10.{cluster}.{i}.0/24"), format!("10.{cluster}.255.{i}/32"),
                            format!("192.168.{cluster}.{i}/32")],
             "endpoint": {"dnsOrIP": {"ip": format!("198.51.100.{i}")}, "port": 51820},
-            "publicKey": format!("{:=<44}", format!("key-{cluster}-{i}")),
+            "publicKey": key(cluster, i),
         },
     }))
     .unwrap()
