@@ -35,6 +35,8 @@ pub(crate) struct MeshContext {
     pub(crate) keepalive: u32,
     /// Machines outside of clusters, which are peers in all of them.
     pub(crate) external: Vec<ExternalPeer>,
+    /// The ranges of their addresses, which every peer of our own data plane says.
+    pub(crate) external_networks: Vec<String>,
     /// Who carries packets between two clusters.
     pairs: Pairs,
     /// The data planes that the clusters are to have, in the order of `clusters`.
@@ -72,6 +74,10 @@ impl MeshContext {
             plain_names_taken: others.iter().any(comes_first),
             keepalive: keepalive.into(),
             external: mesh.spec.external_peers.clone(),
+            external_networks: match plane {
+                DataPlane::Kilo => Vec::new(),
+                DataPlane::Wireguard => mesh.spec.external_networks.clone(),
+            },
             networks: clusters.iter().map(overlap::networks).collect(),
             clusters,
             name,

@@ -104,6 +104,7 @@ impl ClusterPair<'_> {
             next_key: node.next_key.as_ref(),
             within: node.within.as_ref(),
             routing: self.routing,
+            external_networks: &context.external_networks,
         };
         let mut conflict = None;
         if let Some(holder) = peers.foreign_with_key(&node.key) {
@@ -158,6 +159,7 @@ struct WantedPeer<'a> {
     next_key: Option<&'a String>,
     within: Option<&'a WireguardWithin>,
     routing: WireguardRouting,
+    external_networks: &'a [String],
 }
 
 impl WantedPeer<'_> {
@@ -174,6 +176,7 @@ impl WantedPeer<'_> {
             next_public_key: self.next_key.cloned(),
             within: self.within.cloned(),
             routing: self.routing,
+            external_networks: self.external_networks.to_vec(),
         }
     }
 }
@@ -214,6 +217,9 @@ fn patch(
     if peer.spec.routing != wanted.routing {
         let routing = (!wanted.routing.is_always()).then_some(wanted.routing);
         fields.insert("routing".to_owned(), json!(routing));
+    }
+    if peer.spec.external_networks != wanted.external_networks {
+        fields.insert("externalNetworks".to_owned(), json!(wanted.external_networks));
     }
     if !peer.spec.allowed_ips.iter().eq(wanted.allowed_ips()) {
         let after: Vec<&String> = wanted.allowed_ips().collect();

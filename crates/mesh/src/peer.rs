@@ -92,6 +92,9 @@ pub struct PeerSpec {
     /// When packets are sent to it. Kilo has none.
     #[serde(default, skip_serializing_if = "WireguardRouting::is_always")]
     pub routing: WireguardRouting,
+    /// Ranges in which nothing is sent but to peers. Kilo has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub external_networks: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]

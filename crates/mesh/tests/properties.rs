@@ -417,6 +417,16 @@ proptest! {
             prop_assert_eq!(&found, &expected, "{}", target);
             disjoint(&peers(&observations[&target]));
         }
+        // What is sent to a machine that is revoked is refused by our own data plane.
+        let ranges = match plane {
+            DataPlane::Kilo => Vec::new(),
+            DataPlane::Wireguard => mesh.spec.external_networks.clone(),
+        };
+        let have_ranges = |observations: &BTreeMap<String, Observation>, ranges: &[String]| {
+            let mut all = observations.values().flat_map(peers);
+            all.all(|peer| peer.spec.external_networks == ranges)
+        };
+        prop_assert!(have_ranges(&observations, &ranges));
         // A new key is written in place.
         mesh.spec.external_peers[0].public_key = "another".to_owned();
         let plan = planned(&mesh, &observations);
@@ -426,6 +436,10 @@ proptest! {
         apply(&planned(&mesh, &observations), &mut observations);
         prop_assert!(external(&observations).values().all(Vec::is_empty));
         prop_assert!(planned(&mesh, &observations).is_empty());
+        prop_assert!(have_ranges(&observations, &ranges));
+        mesh.spec.external_networks.clear();
+        apply(&planned(&mesh, &observations), &mut observations);
+        prop_assert!(have_ranges(&observations, &[]) && planned(&mesh, &observations).is_empty());
     }
 }
 

@@ -301,9 +301,10 @@ impl Reconciler for TunnelReconciler {
             }
             self.tell_of_moves(&claims);
             let (mut wanted, narrow) = (claims.peers.clone(), verdicts.narrow);
-            let forwarded = claims.forwarded.clone();
+            let (forwarded, external) = (claims.forwarded.clone(), claims.external.clone());
             if interface.tunnel.is_probed() {
-                for (key, peer) in &mut wanted {
+                let probed = wanted.iter_mut().filter(|(key, _)| !claims.machines.contains(key));
+                for (key, peer) in probed {
                     peer.allowed_ips.push(path::allowed(*key));
                 }
             }
@@ -315,6 +316,7 @@ impl Reconciler for TunnelReconciler {
             let changed = move || {
                 interface.tunnel.set_narrow(narrow);
                 interface.tunnel.set_forwarded(forwarded);
+                interface.tunnel.set_external(external);
                 let result = interface.tunnel.set_peers(wanted);
                 // Routes are read anew now and then: somebody else may have removed one.
                 let result = result.and_then(|()| match repairs {
@@ -474,10 +476,11 @@ impl TunnelReconciler {
         Ok(())
     }
 
-    /// Whom to probe: every peer but those whose key is not in use yet.
+    /// Whom to probe: every peer but those whose key is not in use yet, and machines outside of clusters.
     fn targets(&self, tunnel: &Tunnel) -> Targets {
-        let sharing = &self.claims.sharing;
-        let peers = self.claims.names.keys().map(|key| (*key, sharing.contains_key(key)));
+        let Claims { sharing, machines, names, .. } = &self.claims;
+        let peers = names.keys().filter(|key| !machines.contains(key));
+        let peers = peers.map(|key| (*key, sharing.contains_key(key)));
         let from = tunnel.is_probed().then(|| path::address(tunnel.public_key()));
         Targets { from, mtu: tunnel.mtu(), peers: peers.collect() }
     }

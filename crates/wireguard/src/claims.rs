@@ -32,6 +32,8 @@ use crate::prober::Verdicts;
 const MESH: &str = "fairlead.dev/mesh";
 const NAMESPACE: &str = "fairlead.dev/mesh-namespace";
 const CLUSTER: &str = "fairlead.dev/source-cluster";
+/// Stands for a cluster where a peer is a machine outside of clusters.
+const EXTERNAL: &str = "External";
 
 /// The peers that objects stand for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +47,11 @@ pub(crate) struct Claims {
     pub(crate) forwarded: BTreeMap<IpNet, Gateway>,
     /// The gateway that a node which is none sends to.
     pub(crate) gateway: Option<Gateway>,
+    /// The peers that are machines outside of clusters. They answer no probes.
+    pub(crate) machines: BTreeSet<PublicKey>,
+    /// Ranges of machines outside of clusters. What is sent to an address there that no peer has is refused:
+    /// a machine that was revoked is still answered.
+    pub(crate) external: BTreeSet<IpNet>,
     /// The peers that another data plane gives up or takes back.
     pub(crate) moving: Moving,
     /// The nodes of this cluster among the peers, by name.
@@ -116,6 +123,8 @@ pub(crate) fn claims<'p>(
     let mut successors = Vec::new();
     for (name, object) in sorted {
         let spec = &object.spec;
+        let external = spec.external_networks.iter().filter_map(|it| it.parse::<IpNet>().ok());
+        claims.external.extend(external.map(|it| it.trunc()));
         let Ok(key) = spec.public_key.parse::<PublicKey>() else { continue };
         if key == own || claims.peers.contains_key(&key) {
             continue;
@@ -158,6 +167,9 @@ pub(crate) fn claims<'p>(
         }
         if spec.within.as_ref().is_some_and(|within| within.gateway) {
             claims.sharing.entry(key).or_default();
+        }
+        if cluster_of(object) == EXTERNAL {
+            claims.machines.insert(key);
         }
         claims.peers.insert(key, peer);
         claims.names.insert(key, name);

@@ -5,7 +5,8 @@
 //! Beneath each of them lies a guard, a route of a worse metric that says "unreachable". An interface of
 //! this process goes with the process, and its routes with it; the guards stay, so that packets for other
 //! clusters are refused and do not leave by the default route, in clear text. A guard goes when no peer
-//! has its network any more, and by [`purge`](crate::purge).
+//! has its network any more, and by [`purge`](crate::purge). The ranges of machines outside of clusters have
+//! guards whether a machine is there or not: what is said to one that was revoked is refused as well.
 //!
 //! Kilo has its routes in the main table, with the best metric there is, and puts back what somebody
 //! replaces. Networks that are moved from it or back to it have their routes in [`BEFORE_TABLE`], which is
@@ -52,22 +53,25 @@ pub(crate) struct Wanted {
 }
 
 /// Says what is wanted. `narrow` has the peers on whose way smaller packets fit, `forwarded` what is sent to
-/// a gateway of this cluster, and `foreign` the main table's routes of others.
+/// a gateway of this cluster, `external` the ranges of machines outside of clusters, and `foreign` the main
+/// table's routes of others.
 pub(crate) fn wanted(
     link: u32,
     peers: &Peers,
     narrow: &BTreeMap<PublicKey, u32>,
     forwarded: &BTreeMap<IpNet, Gateway>,
+    external: &BTreeSet<IpNet>,
     foreign: &[Route],
 ) -> Wanted {
     let endpoints: BTreeSet<IpAddr> =
         peers.values().filter_map(|peer| Some(peer.endpoint?.ip())).collect();
+    let is_reached =
+        |network: &IpNet| endpoints.range(network.network()..=network.broadcast()).next().is_some();
     let mut wanted = Wanted::default();
     for (key, peer) in peers {
         let mtu = narrow.get(key).copied();
         let into = mtu.map_or(RouteKind::Link(link), |mtu| RouteKind::Narrow { link, mtu });
         for network in peer.allowed_ips.iter().map(IpNet::trunc) {
-            let (from, to) = (network.network(), network.broadcast());
             // Kilo has routes to a part of some networks: more of them it does not carry.
             let is_of = |it: &IpNet| it.contains(&network) || network.contains(it);
             let has_other = || foreign.iter().any(|route| is_of(&route.destination));
@@ -78,7 +82,7 @@ pub(crate) fn wanted(
                 wanted.guarded.insert(network);
             } else if peer.routing == Routing::Cluster {
                 // The cluster's own tables lead there, also to where the peer is reached itself.
-            } else if endpoints.range(from..=to).next().is_some() {
+            } else if is_reached(&network) {
                 wanted.unrouted.insert(network);
             } else {
                 let table = match peer.routing {
@@ -97,6 +101,12 @@ pub(crate) fn wanted(
                 }
             }
         }
+    }
+    for range in external {
+        match is_reached(range) {
+            true => wanted.unrouted.insert(*range),
+            false => wanted.guarded.insert(*range),
+        };
     }
     for (network, gateway) in forwarded {
         wanted.guarded.insert(*network);
@@ -270,8 +280,11 @@ mod tests {
             (PublicKey([3; 32]), peer(&["2001:db8::/32", "0.0.0.0/1"], "198.51.100.9:51820")),
         ]
         .into();
-        let wanted = wanted(7, &peers, &[(one, 1300)].into(), &BTreeMap::new(), &[]);
         let network = |it: &str| it.parse::<IpNet>().unwrap();
+        // Of machines outside, of which none is there; a peer is reached in the second range.
+        let external = ["10.99.0.0/24", "192.0.2.0/24"].map(network).into();
+        let narrow = [(one, 1300)].into();
+        let wanted = wanted(7, &peers, &narrow, &BTreeMap::new(), &external, &[]);
         let main = |it: &str| (MAIN_TABLE, network(it));
         let expected = [
             (main("0.0.0.0/1"), RouteKind::Link(7)),
@@ -279,8 +292,10 @@ mod tests {
             (main("fd00::/64"), RouteKind::Link(7)),
         ];
         assert_eq!(wanted.routed, expected.into());
-        assert_eq!(wanted.guarded, expected.map(|((_, it), _)| it).into());
-        let expected = ["192.0.2.1/32", "198.51.100.0/24", "2001:db8::/32"].map(network);
+        let guarded = expected.map(|((_, it), _)| it).into_iter().chain([network("10.99.0.0/24")]);
+        assert_eq!(wanted.guarded, guarded.collect());
+        let expected =
+            ["192.0.2.0/24", "192.0.2.1/32", "198.51.100.0/24", "2001:db8::/32"].map(network);
         assert_eq!(wanted.unrouted, expected.into());
     }
 
@@ -313,7 +328,8 @@ mod tests {
         assert_eq!(way(&gateway(&["192.168.9.1/32"]), true, &table), None);
         let forwarded: BTreeMap<IpNet, Gateway> =
             [("10.2.0.0/16".parse().unwrap(), gateway(&["192.168.9.1/32"]))].into();
-        let wanted = wanted(7, &Peers::new(), &BTreeMap::new(), &forwarded, &table);
+        let wanted =
+            wanted(7, &Peers::new(), &BTreeMap::new(), &forwarded, &BTreeSet::new(), &table);
         assert!(wanted.routed.is_empty() && wanted.lost.contains("g"));
         assert_eq!(wanted.guarded.len(), 1, "and it leaves by no other way");
     }
@@ -325,7 +341,7 @@ mod tests {
         let with = |routing, foreign: &[Route]| {
             let peer = Peer { allowed_ips: vec![network], routing, ..Peer::default() };
             let peers = [(PublicKey([1; 32]), peer)].into();
-            wanted(7, &peers, &BTreeMap::new(), &BTreeMap::new(), foreign)
+            wanted(7, &peers, &BTreeMap::new(), &BTreeMap::new(), &BTreeSet::new(), foreign)
         };
         let before: Routed = [((BEFORE_TABLE, network), RouteKind::Link(7))].into();
         let taken = with(Routing::Before, &kilo);

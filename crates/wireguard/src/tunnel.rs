@@ -114,6 +114,8 @@ pub struct Tunnel {
     lost: BTreeSet<String>,
     /// What is sent to a gateway of this cluster.
     forwarded: BTreeMap<IpNet, Gateway>,
+    /// The ranges of machines outside of clusters.
+    external: BTreeSet<IpNet>,
     is_loose: bool,
     /// The routes to the cluster's own nodes as they were made; none if that is to be read.
     cluster: Option<ClusterRoutes>,
@@ -177,6 +179,7 @@ impl Tunnel {
             kept: BTreeSet::new(),
             lost: BTreeSet::new(),
             forwarded: BTreeMap::new(),
+            external: BTreeSet::new(),
             is_loose: false,
             cluster: None,
         };
@@ -241,6 +244,11 @@ impl Tunnel {
     /// Says what is sent to gateways of this cluster. It is used when peers are set next.
     pub(crate) fn set_forwarded(&mut self, forwarded: BTreeMap<IpNet, Gateway>) {
         self.forwarded = forwarded;
+    }
+
+    /// Says in which ranges nothing is sent but to peers. It is used when peers are set next.
+    pub(crate) fn set_external(&mut self, external: BTreeSet<IpNet>) {
+        self.external = external;
     }
 
     /// Has the interface take packets from networks to which another one has the routes: while networks
@@ -311,8 +319,14 @@ impl Tunnel {
             let (ours, others) = routes::read(&mut self.netlink, self.link)?;
             (self.routed, foreign) = (Some(ours), others);
         }
-        let Wanted { routed, guarded: wanted_guards, unrouted, kept, lost } =
-            routes::wanted(self.link, &effective, &self.narrow, &self.forwarded, &foreign);
+        let Wanted { routed, guarded: wanted_guards, unrouted, kept, lost } = routes::wanted(
+            self.link,
+            &effective,
+            &self.narrow,
+            &self.forwarded,
+            &self.external,
+            &foreign,
+        );
         // No packet for a new network leaves in clear text, whatever fails after this.
         let guarded = match self.guarded.take() {
             Some(is) => is,

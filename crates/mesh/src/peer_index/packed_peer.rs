@@ -41,6 +41,7 @@ impl PackedPeer {
             next_public_key,
             within,
             routing,
+            external_networks,
         } = &peer.spec;
         let mut packed = Packing::default();
         packed.optional(peer.metadata.resource_version.as_deref());
@@ -55,6 +56,7 @@ impl PackedPeer {
         packed.key(public_key);
         packed.number(next_public_key.is_some().into());
         next_public_key.iter().for_each(|key| packed.key(key));
+        packed.networks(external_networks);
         // Few have either.
         if within.is_some() || !routing.is_always() {
             // Texts and numbers can always be written.
@@ -173,6 +175,7 @@ impl<'p> Packed<'p> {
         if self.number()? > 0 {
             spec.next_public_key = Some(self.key()?);
         }
+        spec.external_networks = self.networks()?;
         if !self.0.is_empty() {
             (spec.within, spec.routing) = serde_json::from_slice(self.0).ok()?;
         }

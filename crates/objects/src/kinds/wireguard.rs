@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::field;
+use super::mesh::MOST_EXTERNAL_NETWORKS;
 use crate::store::{Invalid, Kind};
 
 /// 32 bytes in base64, as `wg` writes them.
@@ -206,6 +207,14 @@ pub struct WireguardPeerSpec {
     /// When packets for its networks are sent to it.
     #[serde(default, skip_serializing_if = "WireguardRouting::is_always")]
     pub routing: WireguardRouting,
+    /// The ranges of the mesh's machines outside of clusters. Packets for addresses there that no peer has
+    /// are refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = MOST_EXTERNAL_NETWORKS),
+        inner(length(min = 1, max = LONGEST_NETWORK))
+    )]
+    pub external_networks: Vec<String>,
 }
 
 /// A node of the same cluster. Nothing is sent to it through the tunnel but probes: it is reached by the
@@ -304,7 +313,9 @@ impl Kind for WireguardPeer {
         let within = self.spec.within.iter().flat_map(|within| within.networks.iter().enumerate());
         let within = within.map(|it| ("within.networks", it));
         let allowed = allowed_ips.iter().enumerate().map(|it| ("allowedIPs", it));
-        for (field, (at, network)) in allowed.chain(within) {
+        let external = self.spec.external_networks.iter().enumerate();
+        let external = external.map(|it| ("externalNetworks", it));
+        for (field, (at, network)) in allowed.chain(within).chain(external) {
             if network.parse::<ipnet::IpNet>().is_err() {
                 problems.add(format!("spec.{field}[{at}]"), "is no network, such as 10.1.0.0/16");
             }

@@ -186,3 +186,26 @@ fn gateways_of_one_mesh_say_nothing_of_another() {
     assert!(claims.forwarded.is_empty());
     assert!(claims.peers[&key(11)].allowed_ips.contains(&"10.2.0.0/16".parse().unwrap()));
 }
+
+#[test]
+fn a_machine_outside_is_no_reason_to_send_on_and_its_range_is_every_nodes() {
+    let mut objects = with_gateways();
+    let mut laptop = object("m--external--laptop", 21, &["10.99.0.1/32"], None);
+    laptop.metadata.labels = Some([(CLUSTER.to_owned(), EXTERNAL.to_owned())].into());
+    objects.push(laptop);
+    let range: IpNet = "10.99.0.0/24".parse().unwrap();
+    for object in &mut objects {
+        object.spec.external_networks = vec![range.to_string()];
+    }
+    let gateway = claimed(&objects, key(1), &[]);
+    assert_eq!(gateway.machines, [key(21)].into(), "nobody probes it");
+    assert!(gateway.forwarded.is_empty());
+    let node = claimed(&objects, key(3), &[]);
+    assert!(node.forwarded.contains_key(&"10.99.0.1/32".parse().unwrap()) && node.peers.len() == 2);
+    // It is revoked: no node knows it, and every node knows where it was.
+    objects.pop();
+    for own in [1, 3] {
+        let claims = claimed(&objects, key(own), &[]);
+        assert!(claims.machines.is_empty() && claims.external == [range].into());
+    }
+}

@@ -52,13 +52,13 @@ proptest! {
         version in of(".{0,200}"), labels in prop::collection::vec(of(".{0,20}"), 5),
         allowed_ips in networks(), endpoint in of(endpoints()), persistent_keepalive: u32,
         public_key in keys(), next_public_key in of(keys()), within in within(),
-        is_standby: bool,
+        is_standby: bool, external_networks in networks(),
     ) {
         let routing = if is_standby { WireguardRouting::Standby } else { WireguardRouting::Always };
         let mut peer = Peer {
             spec: PeerSpec {
                 allowed_ips, endpoint, persistent_keepalive, public_key, next_public_key, within,
-                routing,
+                routing, external_networks,
             },
             ..Peer::default()
         };
