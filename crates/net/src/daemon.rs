@@ -9,12 +9,15 @@
 //! The start waits for nothing: `/readyz` and STATUS say what is not there yet. A node whose store is
 //! away serves from the blocks it has.
 
+mod beside;
 mod node_addresses;
 mod ready_mark;
 mod show;
 
+pub use beside::{BesideConfig, start as start_beside};
 pub use node_addresses::sent_from;
 
+use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,7 +37,7 @@ use tracing::info;
 use crate::addresses::OpenError;
 use crate::claims::{BlockClaims, NodeIdentity};
 use crate::datapath::PodPolicies;
-use crate::egress::{self, EgressHold, EgressMetrics, EgressReconciler};
+use crate::egress::{self, EgressHold, EgressMetrics, EgressReconciler, NodePods, ServedPods};
 use crate::encryption::PodEncryption;
 use crate::masquerade::{self, MasqueradeMetrics, MasqueradeReconciler};
 use crate::namespace_pools::NamespacePools;
@@ -106,6 +109,12 @@ pub enum StartError {
     Node(#[source] NodeError),
     #[error("the record of addresses cannot be used")]
     Open(#[source] OpenError),
+    #[error("the directory {path} cannot be made")]
+    Directory {
+        path: String,
+        #[source]
+        source: io::Error,
+    },
     #[error("policies cannot be enforced: {0}; set policy.enforce to off to do without")]
     Policies(String),
     #[error(transparent)]
@@ -199,14 +208,13 @@ pub fn start_with(
     let egress = hold.map(|hold| {
         let metrics = EgressMetrics::default();
         metrics.register(registry);
+        let (addresses, pools) = (addresses.clone(), trust.pools.clone());
         EgressReconciler::new(
             node.clone(),
             known_as,
             DeviceSettings { port: config.egress_port, mtu: overlay::mtu(carried, over_ipv4) },
             &objects,
-            hold,
-            addresses.clone(),
-            trust.pools.clone(),
+            NodePods::Served(ServedPods { hold, addresses, pools }),
             &config.data,
             metrics,
             tasks.clone(),

@@ -11,17 +11,20 @@
 //!   acts on running pods. One device does for all clients and all egresses.
 //! - A connection stays with the replica that it began with ([`plan`]): when replicas come it stays, when
 //!   its replica drains it stays, when its replica is gone it moves, and its other end resets it.
-//! - A new pod whose choice is not in the kernel yet sends nothing to destinations of egresses ([`hold`]).
+//! - A new pod whose choice is not in the kernel yet sends nothing to destinations of egresses ([`hold`]); beside
+//!   another plugin that holds for every address that is not known ([`foreign`]).
 //! - The egress pod ([`gateway`]) knows neither clients nor nodes, and asks nobody: a connection's mark is
 //!   the number of the node that it came from, the last four bytes of its hardware address, and the tunnel's
 //!   device learns where that hardware address is.
 
 mod controller;
+mod foreign;
 mod gateway;
 mod health;
 mod hold;
 mod kernel_state;
 mod plan;
+mod pods;
 mod reconciler;
 mod rows;
 mod table;
@@ -32,14 +35,16 @@ use kernel::netlink::Mac;
 use sha2::{Digest, Sha256};
 
 pub use controller::{EgressControllerConfig, start as start_controller};
+pub(crate) use foreign::ForeignPods;
 pub use gateway::{Gateway, GatewayError, GatewaySettings, GatewayUse};
 pub use health::follow as follow_silent;
 pub use hold::{Choices, EgressHold, HOLD_TABLE, PodChoice};
-pub(crate) use kernel_state::remove;
-pub use kernel_state::{EgressDevice, EgressError, apply};
+pub use kernel_state::{EgressDevice, EgressError, apply, remove};
 pub use plan::{
-    ClassNumbers, Client, EgressInputs, EgressProgram, EgressView, ReplicaView, plan, plan_on,
+    ClassNumbers, Client, EgressInputs, EgressProgram, EgressView, ForeignNetwork, ReplicaView,
+    plan, plan_on,
 };
+pub(crate) use pods::{NodePods, ServedPods};
 pub(crate) use reconciler::{EgressMetrics, EgressReconciler, EgressSeen, PACE};
 pub use table::{EgressTable, TABLE};
 

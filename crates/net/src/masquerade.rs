@@ -32,6 +32,7 @@ use stallproof::snapshot::Changes;
 use stallproof::{Snapshot, Tasks};
 use tracing::info;
 
+pub(crate) use ruleset::networks_of;
 pub use ruleset::{Ruleset, TABLE};
 pub use table::{NatError, NatTable};
 

@@ -81,7 +81,9 @@ async fn a_kube_leader_makes_and_keeps_what_an_egress_consists_of_and_says_who_c
     let server = KubeServer::start().await;
     let client = server.client().await;
     let admin = Objects::kubernetes(client.clone(), "admin");
-    stage::deploy(&client, "net.egress=true").await;
+    // As beside another plugin: nothing of the pod network's own permissions is there.
+    let beside = "components.net=false,net.egress=true,net.podNetworks[0]=10.244.0.0/16";
+    stage::deploy(&client, beside).await;
     for name in ["internet", "shop"] {
         let new = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &new).await.unwrap();

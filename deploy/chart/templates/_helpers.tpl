@@ -47,6 +47,21 @@ yes
 {{- end -}}
 {{- end }}
 
+{{- /* Whether pods may use egresses: with the pod network of components.net, or beside another plugin, whose networks are told. */ -}}
+{{- define "fairlead.egress" -}}
+{{- if .Values.net.egress -}}
+{{- if and (not .Values.components.net) (not .Values.net.podNetworks) -}}
+{{- fail "net.egress: without components.net another CNI plugin connects the pods; say in net.podNetworks where it takes their addresses from, or set net.egress to false" -}}
+{{- end -}}
+{{- if and .Values.components.net .Values.net.podNetworks -}}
+{{- fail "net.podNetworks: the pods of components.net have addresses of net.pools; take net.podNetworks out" -}}
+{{- end -}}
+yes
+{{- else if .Values.net.podNetworks -}}
+{{- fail "net.podNetworks: they are for net.egress beside another CNI plugin; set net.egress to true, or take them out" -}}
+{{- end -}}
+{{- end }}
+
 {{- /* Settings as flags, in the order of their names. `flags` has those that the chart gives itself. */ -}}
 {{- define "fairlead.settings" -}}
 {{- $flags := .flags -}}

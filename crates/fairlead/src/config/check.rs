@@ -6,7 +6,7 @@ use super::{Config, ListenAddress, Store, TlsSource};
 
 /// Every contradiction between settings: the key that is to change, and what is wrong with it.
 pub(super) fn contradictions(config: &Config) -> Vec<(String, String)> {
-    let Config { admin, admission, api, sense, store, .. } = config;
+    let Config { admin, admission, api, net, sense, store, .. } = config;
     let mut found = Vec::new();
     found.extend(tls("admin", admin.listen, admin.tls, &admin.tls_cert, &admin.tls_key));
     found.extend(tls("api", api.listen, api.tls, &api.tls_cert, &api.tls_key));
@@ -33,6 +33,22 @@ pub(super) fn contradictions(config: &Config) -> Vec<(String, String)> {
             !admission.clusters.is_empty() && admission.url.is_none(),
             "admission.clusters",
             "needs admission.url: their API servers are elsewhere",
+        ),
+        (
+            net.egress && embedded,
+            "net.egress",
+            "needs store=kubernetes: Egresses, and the pods that choose them, are objects of an API server",
+        ),
+        (
+            net.egress && !net.serve && net.pod_networks.is_empty(),
+            "net.pod-networks",
+            "is needed by net.egress where net.serve is off: name the networks that the other CNI plugin \
+             takes pods' addresses from, such as 10.244.0.0/16",
+        ),
+        (
+            net.serve && !net.pod_networks.is_empty(),
+            "net.pod-networks",
+            "is for net.serve=off: of pods that this agent connects, the address pools say it; take it away",
         ),
     ];
     let broken = rules.into_iter().filter(|(is_broken, ..)| *is_broken);

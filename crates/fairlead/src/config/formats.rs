@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use fleet::resources::usage_history::PrometheusService;
-use ipnet::{Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use objects::kinds::Subnet;
 
 use crate::values;
@@ -189,6 +189,13 @@ pub(super) fn files() -> Format<Vec<PathBuf>> {
 pub(super) fn addresses() -> Format<Vec<IpAddr>> {
     let read = |text: &str| text.parse().ok();
     list("auto", "addresses separated by commas", ',', read, IpAddr::to_string)
+}
+
+/// Networks separated by commas.
+pub(super) fn networks() -> Format<Vec<IpNet>> {
+    let read = |text: &str| text.parse().ok().filter(|net: &IpNet| net.trunc() == *net);
+    let expected = "networks such as 10.244.0.0/16, without bits after the prefix";
+    list("none", expected, ',', read, ToString::to_string)
 }
 
 /// Subnets separated by commas, those of a dual stack joined by `+`.

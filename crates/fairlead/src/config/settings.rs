@@ -9,6 +9,7 @@ use std::time::Duration;
 use ::fleet::resources::usage_history::PrometheusService;
 use ::net::wiring::InterfaceNaming;
 use admission::FailurePolicy;
+use ipnet::IpNet;
 use node::enforcement::{FailMode, NewPods};
 use objects::kinds::{GroupMode, Subnet};
 use pki::agents::LIFETIME;
@@ -17,8 +18,8 @@ use wireguard::{Encryption, Implementation};
 
 use super::formats::{
     addresses, bool, cluster, directory, file, files, host, host_and_port, image, log_level,
-    namespace, number, on_or_off, one_of, optional_file, plain, prometheus, registry, size,
-    subnets, text, time, user, words,
+    namespace, networks, number, on_or_off, one_of, optional_file, plain, prometheus, registry,
+    size, subnets, text, time, user, words,
 };
 use super::setting::{Setting, settings};
 use super::{
@@ -161,8 +162,8 @@ settings! {
 settings! {
     /// The agent's pod network.
     struct Net in (config.net) {
-        /// Serve this node's pod network; `off` leaves pods to another CNI plugin, and the agent only
-        /// observes
+        /// Serve this node's pod network; `off` leaves pods to another CNI plugin: the agent observes, and
+        /// with net.egress lets them use Egresses
         #[setting("net.serve", "WHETHER", on_or_off())]
         serve: bool = true,
 
@@ -215,9 +216,15 @@ settings! {
         ]))]
         encryption: Option<Encryption> = None,
 
-        /// Whether pods of this node may use Egresses; on Kubernetes only
+        /// Whether pods of this node may use Egresses; needs store=kubernetes, and net.pod-networks where
+        /// net.serve is off
         #[setting("net.egress", "WHETHER", on_or_off())]
         egress: bool = false,
+
+        /// Where another CNI plugin takes pods' addresses from, on all nodes: networks separated by commas,
+        /// such as 10.244.0.0/16; for net.egress where net.serve is off
+        #[setting("net.pod-networks", "LIST", networks())]
+        pod_networks: Vec<IpNet> = Vec::new(),
 
         /// UDP port of the tunnels to egress pods, the same on all nodes and in all egress pods
         #[setting("net.egress-port", "PORT", number(1..=65535))]

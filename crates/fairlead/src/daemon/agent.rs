@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kernel::netns::Namespace;
-use net::daemon::{self, DaemonContext, NetConfig};
+use net::daemon::{self, BesideConfig, DaemonContext, NetConfig};
 use net::datapath::PodPolicies;
 use net::encryption::PodEncryption;
 use net::node::Node;
@@ -35,9 +35,11 @@ pub(crate) fn begin(
 ) -> Result<Told, Failure> {
     let encryption = config.net.encryption.filter(|_| config.net.serve);
     let keeps_interface = config.mesh.wireguard || encryption.is_some();
-    if !config.net.serve && config.sense.controllers.is_empty() && !config.mesh.wireguard {
-        let why = "with net.serve and mesh.wireguard off and no guard.controllers there is nothing to \
-                   do; set one";
+    let beside = config.net.egress && !config.net.serve;
+    let keeps_network = config.net.serve || config.mesh.wireguard || beside;
+    if !keeps_network && config.sense.controllers.is_empty() {
+        let why = "with net.serve, net.egress and mesh.wireguard off and no guard.controllers there is \
+                   nothing to do; set one";
         return Err(Failure(why.to_owned()));
     }
     if config.mesh.wireguard && config.store != Store::Kubernetes {
@@ -57,7 +59,7 @@ pub(crate) fn begin(
         end_wireguard(config);
     }
     let mut told = vec![("node", config.net.node.clone())];
-    let objects = match config.net.serve || config.mesh.wireguard {
+    let objects = match keeps_network {
         true => Some(store::open(config, &process.tasks, registry)?),
         false => None,
     };
@@ -71,6 +73,16 @@ pub(crate) fn begin(
         if config.mesh.wireguard {
             told.push(("mesh", at));
         }
+    }
+    if !config.net.egress {
+        end_egress();
+    }
+    if let Some(objects) = objects.clone().filter(|_| beside) {
+        begin_beside(config, process, objects, registry)?;
+        told.push((
+            "egress",
+            format!("UDP port {}, beside another plugin", config.net.egress_port),
+        ));
     }
     let (pods, enforcement) = match objects.filter(|_| config.net.serve) {
         Some(objects) => {
@@ -114,6 +126,46 @@ fn end_wireguard(config: &Config) {
         // An agent that may not change the network has changed nothing.
         Err(error) => debug!(error, "what a WireGuard interface left is not looked for"),
     }
+}
+
+/// Removes what an agent left that let pods use egresses: nobody would keep it up to date.
+fn end_egress() {
+    let namespace = Namespace::current().map_err(|error| process::explain(&error).0);
+    let remove = |namespace| {
+        let removed = net::egress::remove(&Node::new(namespace));
+        removed.map_err(|error| process::explain(&error).0)
+    };
+    match namespace.and_then(remove) {
+        Ok(false) => {}
+        Ok(true) => info!("what was left of egresses is removed: net.egress is off"),
+        // An agent that may not change the network has changed nothing.
+        Err(error) => debug!(error, "what egresses left is not looked for"),
+    }
+}
+
+/// Lets pods that another plugin connects use egresses.
+fn begin_beside(
+    config: &Config,
+    process: &Process,
+    objects: Objects,
+    registry: &mut Registry,
+) -> Result<(), Failure> {
+    let net = &config.net;
+    let settings = BesideConfig {
+        socket: net.socket.clone(),
+        data: config.data.join("net"),
+        node: net.node.clone(),
+        addresses: net.addresses.clone(),
+        pod_networks: net.pod_networks.clone(),
+        egress_port: net.egress_port,
+    };
+    daemon::start_beside(settings, objects, context(process), registry)
+        .map_err(|e| process::explain(&e))
+}
+
+fn context(process: &Process) -> DaemonContext {
+    let Process { ledger, readiness, tasks, .. } = process;
+    DaemonContext { ledger: ledger.clone(), readiness: readiness.clone(), tasks: tasks.clone() }
 }
 
 /// What net and the WireGuard interface tell each other.
@@ -170,7 +222,6 @@ fn begin_net(
     objects: Objects,
     registry: &mut Registry,
 ) -> Result<(net::Addresses, Option<Enforcement>), Failure> {
-    let Process { ledger, readiness, tasks, .. } = process;
     let net = &config.net;
     let settings = NetConfig {
         socket: net.socket.clone(),
@@ -189,11 +240,6 @@ fn begin_net(
         encryption,
         kubernetes: config.store == Store::Kubernetes,
     };
-    let context = DaemonContext {
-        ledger: ledger.clone(),
-        readiness: readiness.clone(),
-        tasks: tasks.clone(),
-    };
     let mut enforcement = None;
     let mut begin = |attachments: &[Arc<net::Attachment>]| {
         let begun = policies::begin(config, process, attachments)?;
@@ -202,7 +248,7 @@ fn begin_net(
     };
     let begin: Option<daemon::BeginPolicies<'_>> =
         if config.policy.enforce { Some(&mut begin) } else { None };
-    let addresses = daemon::start_with(settings, objects, context, begin, registry)
+    let addresses = daemon::start_with(settings, objects, context(process), begin, registry)
         .map_err(|e| process::explain(&e))?;
     Ok((addresses, enforcement))
 }

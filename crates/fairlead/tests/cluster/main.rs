@@ -154,9 +154,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Beside another plugin: `ptp` wires the pods of two nodes, and Fairlead is guard alone.
+/// Beside another plugin: `ptp` wires the pods of two nodes, and Fairlead is guard and egress.
 #[test]
-fn kube_cluster_beside_another_plugin_is_guarded() {
+fn kube_cluster_beside_another_plugin_is_guarded_and_leaves_by_egresses() {
     requires!(cluster);
     let began = Instant::now();
     let home = tempfile::tempdir().unwrap();
@@ -168,8 +168,11 @@ fn kube_cluster_beside_another_plugin_is_guarded() {
     eprintln!("two nodes after {:.1} s", cluster.took().as_secs_f64());
     cluster.load_archive(&archive);
     let values = home.path().join("values.yaml");
-    let text = "image: {repository: local/fairlead, tag: now, pullPolicy: Never}\n\
-                policy: {enforce: always}\ncontroller: {replicas: 1}\n";
+    let text = format!(
+        "image: {{repository: local/fairlead, tag: now, pullPolicy: Never}}\n\
+         net: {{egress: true, podNetworks: [{POD_NETWORK}]}}\n\
+         policy: {{enforce: always}}\ncontroller: {{replicas: 1}}\n"
+    );
     fs::write(&values, text).unwrap();
     let stage = Stage { cluster, values, home };
     let values = stage.values.to_str().unwrap();
@@ -178,7 +181,8 @@ fn kube_cluster_beside_another_plugin_is_guarded() {
     stage.is_well();
     let plugins = stage.cluster.in_node(1, &["ls", "/etc/cni/net.d"]);
     assert!(plugins.contains("ptp") && !plugins.contains("fairlead"), "{plugins}");
-    policies::network_policies_hold_between_pods(&stage, &["a", "b"]);
+    timed("policies", || policies::network_policies_hold_between_pods(&stage, &["a", "b"]));
+    timed("egress", || egress::pods_leave_by_egresses(&stage));
     eprintln!("beside another plugin: {:.1} s", began.elapsed().as_secs_f64());
 }
 

@@ -169,6 +169,41 @@ fn the_command_lines_are_those_of_the_contract() {
     assert!(off.objects.iter().all(|object| object["kind"] != "DaemonSet"));
 }
 
+/// Egresses beside another plugin: agents have nothing of the pod network but what egresses need.
+#[test]
+fn pods_of_another_plugin_may_use_egresses() {
+    let alone = "components.guard=false,components.net=false,net.egress=true";
+    let rendered = render(&format!(
+        "{alone},net.podNetworks[0]=10.244.0.0/16,net.podNetworks[1]=fd00:244::/48"
+    ));
+    let agent = get(&rendered, "DaemonSet", "fairlead-agent");
+    let args = args(agent);
+    let networks = "--net-pod-networks=10.244.0.0/16,fd00:244::/48";
+    assert_eq!(args[args.len() - 3..], ["--net-serve=off", "--net-egress=on", networks]);
+    let pod = &agent["spec"]["template"]["spec"];
+    assert_eq!(pod["initContainers"], Value::Null);
+    let rights = &pod["containers"][0]["securityContext"]["capabilities"]["add"];
+    assert_eq!(*rights, json!(["NET_ADMIN"]));
+    let roles: Vec<_> = rendered
+        .objects
+        .iter()
+        .filter(|object| object["kind"] == "ClusterRole")
+        .filter_map(|object| object["metadata"]["name"].as_str())
+        .filter(|name| name.contains("agent") || name.contains("net") || name.contains("egress"))
+        .collect();
+    assert_eq!(roles, ["fairlead-agent-egress", "fairlead-controller-egress"]);
+    for (values, why) in [
+        (alone, "say in net.podNetworks where it takes their addresses from"),
+        ("net.podNetworks[0]=10.0.0.0/8", "set net.egress to true"),
+        (
+            "components.net=true,net.egress=true,net.podNetworks[0]=10.0.0.0/8",
+            "have addresses of net.pools",
+        ),
+    ] {
+        assert!(error(values).contains(why), "{values}: {}", error(values));
+    }
+}
+
 #[test]
 fn settings_are_flags_in_the_order_of_their_names() {
     let rendered = render(

@@ -1,7 +1,7 @@
 //! Encodes and decodes what tunnels need: the vxlan device, routes that say to which machine a packet
 //! goes, and rules by which packets of some addresses take them.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use netlink_packet_core::{DefaultNla, Nla};
@@ -35,12 +35,18 @@ const MOST_LEARNED: u32 = 65_536;
 pub(super) fn vxlan(wanted: &Vxlan<'_>) -> LinkMessage {
     let mut message = named(LinkRef::Name(wanted.name));
     let mut data = vec![InfoVxlan::Port(wanted.port)];
-    data.extend(match wanted.peers {
-        VxlanPeers::ByRoute => [InfoVxlan::CollectMetadata(true), InfoVxlan::Learning(false)],
-        VxlanPeers::Learned { network } => [InfoVxlan::Id(network), InfoVxlan::Learning(true)],
-    });
-    if wanted.peers != VxlanPeers::ByRoute {
-        data.extend([InfoVxlan::Ageing(AGEING), InfoVxlan::Limit(MOST_LEARNED)]);
+    match wanted.peers {
+        VxlanPeers::ByRoute => {
+            data.extend([InfoVxlan::CollectMetadata(true), InfoVxlan::Learning(false)]);
+        }
+        VxlanPeers::Learned { network, over_ipv4 } => {
+            data.extend([InfoVxlan::Id(network), InfoVxlan::Learning(true)]);
+            data.extend([InfoVxlan::Ageing(AGEING), InfoVxlan::Limit(MOST_LEARNED)]);
+            if !over_ipv4 {
+                // Any address: what counts is its family, without which the kernel listens on IPv4 alone.
+                data.push(InfoVxlan::Local6(Ipv6Addr::UNSPECIFIED));
+            }
+        }
     }
     message.attributes.extend([
         LinkAttribute::Address(wanted.mac.0.to_vec()),

@@ -54,8 +54,8 @@ pub enum VxlanPeers {
     /// Its routes say so, and with which network's number. It learns nothing.
     ByRoute,
     /// It takes packets of one network, and sends to a hardware address where packets from that address
-    /// came from last.
-    Learned { network: u32 },
+    /// came from last. Its tunnels are all over IPv4 or all over IPv6.
+    Learned { network: u32, over_ipv4: bool },
 }
 
 /// The settings of a link to change.
@@ -148,6 +148,18 @@ pub struct Link {
     pub bridge: Option<u32>,
     /// The number of its group; 0 for most.
     pub group: u32,
+}
+
+impl Link {
+    /// Names the CNI plugin that makes such a link on every node and forwards pods' packets by eBPF, past
+    /// routing and netfilter.
+    pub fn ebpf_datapath(&self) -> Option<&'static str> {
+        match self.name.as_str() {
+            "cilium_host" | "cilium_net" => Some("Cilium"),
+            "bpfin.cali" | "bpfout.cali" => Some("Calico's eBPF datapath"),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

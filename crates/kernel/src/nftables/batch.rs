@@ -79,6 +79,10 @@ pub enum Field {
     Protocol,
     Port,
     Mark,
+    /// The name of an interface, as [`Expression::interface_name`] has it.
+    ///
+    /// [`Expression::interface_name`]: super::Expression::interface_name
+    Interface,
 }
 
 impl Field {
@@ -90,6 +94,7 @@ impl Field {
             Self::Protocol => (12, 1),
             Self::Port => (13, 2),
             Self::Mark => (19, 4),
+            Self::Interface => (41, 16),
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::conntrack::attributes::{nested, write};
 const FULLY_RANDOM: u32 = 16;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`: ports are those of a range.
 const PORTS: u32 = 2;
+/// `NFT_NAT_SNAT`.
+const SOURCE: u32 = 0;
 /// `NFT_META_IIFNAME`, `NFT_META_OIFNAME`.
 const INPUT_NAME: u32 = 6;
 const OUTPUT_NAME: u32 = 7;
@@ -46,6 +48,16 @@ impl Expression {
             write(&mut attributes, 3, &last.number());
         }
         Self::Encoded { name: b"masq\0", attributes }
+    }
+
+    /// Gives the connection the source address in a register. Chains behind this one translate it no more,
+    /// also where the address is its own.
+    pub fn source_address(is_ipv4: bool, from: Register) -> Self {
+        let mut attributes = Vec::new();
+        number(&mut attributes, 1, SOURCE);
+        number(&mut attributes, 2, if is_ipv4 { 2 } else { 10 });
+        write(&mut attributes, 3, &from.number());
+        Self::Encoded { name: b"nat\0", attributes }
     }
 
     /// Loads the name of the interface that the packet came in by: compare it with [`interface_name`], or

@@ -49,6 +49,22 @@ pub(super) struct Listings {
     pub(super) tasks: Tasks,
 }
 
+/// The rows of all egresses, as this node sees them.
+pub(super) async fn egresses(
+    objects: &Objects,
+    seen: &EgressSeen,
+    deadline: Deadline,
+) -> Result<Vec<Value>, String> {
+    let all = objects.list::<Egress>(&Within::default(), deadline).await;
+    let all = all.map_err(|error| format!("egresses cannot be read: {}", sentence(&error)))?;
+    Ok(seen.rows(&all.items))
+}
+
+pub(super) fn reply(rows: Result<Vec<Value>, String>) -> Reply {
+    let failed = |why| Reply::Failed(Error::new(Code::Io, why));
+    rows.map_or_else(failed, |rows| Reply::Shown(Value::Array(rows)))
+}
+
 impl Listings {
     pub(super) async fn show(&self, what: Show, deadline: Deadline) -> Reply {
         let rows = match what {
@@ -60,8 +76,7 @@ impl Listings {
             Show::Nodes => self.nodes(),
             Show::Towards(node) => self.towards(&node, deadline).await,
         };
-        let failed = |why| Reply::Failed(Error::new(Code::Io, why));
-        rows.map_or_else(failed, |rows| Reply::Shown(Value::Array(rows)))
+        reply(rows)
     }
 
     async fn pools(&self, deadline: Deadline) -> Result<Vec<Value>, String> {
@@ -75,9 +90,7 @@ impl Listings {
         let off =
             "pods of this node may not use egresses: set net.egress to on (in the chart, true)";
         let seen = self.egress.as_ref().ok_or_else(|| off.to_owned())?;
-        let all = self.objects.list::<Egress>(&Within::default(), deadline).await;
-        let all = all.map_err(|error| format!("egresses cannot be read: {}", sentence(&error)))?;
-        Ok(seen.rows(&all.items, &self.addresses.view()))
+        egresses(&self.objects, seen, deadline).await
     }
 
     fn nodes(&self) -> Result<Vec<Value>, String> {

@@ -87,7 +87,7 @@ impl Gateway {
             mac: GATEWAY_MAC,
             mtu,
             port: settings.port,
-            peers: VxlanPeers::Learned { network: NETWORK },
+            peers: VxlanPeers::Learned { network: NETWORK, over_ipv4 },
         };
         let device = overlay::ensure_vxlan(&node, vxlan, GATEWAY)?;
         // The rules write the rest of the hardware address.

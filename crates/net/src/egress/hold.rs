@@ -29,9 +29,11 @@ use stallproof::snapshot::Changes;
 use stallproof::{Snapshot, Tasks};
 use tokio::time::Instant;
 
-use super::plan::HOLD;
+use super::plan::{HOLD, mark_of};
 use super::reconciler::chosen;
-use super::table::{AFTER_MANGLE, REPLY, bytes, equal, marked_by, ours, rule, source};
+use super::table::{
+    AFTER_MANGLE, FILTER, REPLY, bytes, equal, marked_by, ours, rule, source, unmarked_if,
+};
 use crate::datapath::PodPolicies;
 use crate::node::Node;
 use crate::{Attachment, AttachmentKey, Pod};
@@ -257,6 +259,10 @@ fn table() -> Batch {
         held.extend(marked_by(HOLD));
         batch.add_rule(name, &rule(held));
     }
+    // A tunnel that the packet goes into, to a pod of another node, finds its own way without.
+    let (name, hook) = ("postrouting", Some((Hook::Postrouting, FILTER)));
+    batch.add_chain(&Chain { name: name.to_owned(), hook, drops: false });
+    batch.add_rule(name, &rule(unmarked_if(equal(mark_of(HOLD).to_ne_bytes().to_vec()))));
     batch
 }
 

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-use kernel::netlink::{Change, Mac, Neighbour, Netlink, Route, Vxlan, VxlanPeers};
+use kernel::netlink::{Change, LinkRef, Mac, Neighbour, Netlink, Route, Vxlan, VxlanPeers};
 use kernel::nftables::{CommitError, Nftables};
 
-use super::plan::{EgressProgram, is_our_rule};
+use super::plan::{EgressInputs, EgressProgram, is_our_rule};
 use super::table::EgressTable;
 use super::{DEVICE, GATEWAY, GATEWAY_MAC, NODES, hold};
 use crate::node::{KernelCallError, Node, NodeError};
@@ -30,6 +30,11 @@ pub enum EgressError {
         #[source]
         source: io::Error,
     },
+    #[error(
+        "{plugin} forwards pods' packets by eBPF (link {link}), past this node's routing: no pod can use an \
+         egress; use that plugin's own egress gateways, or have it forward by the kernel"
+    )]
+    Ebpf { plugin: &'static str, link: String },
     #[error(transparent)]
     Thread(#[from] KernelCallError),
 }
@@ -42,6 +47,21 @@ pub struct EgressDevice {
 }
 
 impl EgressDevice {
+    /// Returns the device with room for no more than the links that lead to replicas have: those may be
+    /// tunnels themselves. Blocks.
+    pub fn fitted(mut self, node: &Node, inputs: &EgressInputs) -> Result<Self, NodeError> {
+        let replicas = inputs.egresses.values().flat_map(|egress| &egress.replicas);
+        for remote in replicas.filter_map(|it| it.addresses.iter().min_by_key(|it| it.is_ipv6())) {
+            let link = node.netlink(|netlink| match netlink.link_towards(*remote)? {
+                Some(index) => netlink.link(LinkRef::Index(index)),
+                None => Ok(None),
+            })?;
+            let room = link.map(|link| overlay::mtu(link.mtu, remote.is_ipv4()));
+            self.settings.mtu = self.settings.mtu.min(room.unwrap_or(u32::MAX));
+        }
+        Ok(self)
+    }
+
     /// Makes the device, or corrects the one that is there; returns its number. Blocks.
     pub fn ensure(&self, node: &Node) -> Result<u32, NodeError> {
         let DeviceSettings { port, mtu } = self.settings;
@@ -99,7 +119,7 @@ pub fn apply(
     make(node, &first)?;
     changed |= table.adopt(program, port)?;
     make(node, &last)?;
-    if program.is_empty() {
+    if !program.has_classes() {
         changed |= overlay::remove_device(node, DEVICE)?;
     }
     Ok(changed)
@@ -123,7 +143,7 @@ fn make(node: &Node, changes: &[Change<'_>]) -> Result<(), NodeError> {
 }
 
 /// Removes everything that agents make for egress on a node; says whether there was anything. Blocks.
-pub(crate) fn remove(node: &Node) -> Result<bool, EgressError> {
+pub fn remove(node: &Node) -> Result<bool, EgressError> {
     let inside = || -> Result<bool, EgressError> {
         let mut table = EgressTable::open().map_err(EgressError::Socket)?;
         hold::remove(&mut Nftables::open().map_err(EgressError::Socket)?)?;

@@ -68,6 +68,19 @@ pub struct EgressInputs {
     pub silent: BTreeSet<IpAddr>,
     /// Networks that are reached as ever, unless an egress names them or a part of them: those of pods.
     pub own: Vec<IpNet>,
+    /// Where another plugin connects the pods.
+    pub foreign: Option<ForeignNetwork>,
+}
+
+/// The pod network of another plugin, as this node sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignNetwork {
+    /// Where pods have their addresses from, on all nodes.
+    pub networks: Vec<IpNet>,
+    /// The addresses of this node's pods of which it is known what they chose.
+    pub known: BTreeSet<IpAddr>,
+    /// The names of links that lead to other machines, and not to pods of this node.
+    pub outside: BTreeSet<String>,
 }
 
 /// What carries connections to an egress' destinations.
@@ -119,6 +132,11 @@ pub struct EgressProgram {
     pub(super) hold: HoldWay,
     /// The addresses of all replicas that this node sends to.
     pub(super) replicas: BTreeSet<IpAddr>,
+    /// The addresses of all replicas that there are: on any node they send to the tunnel's port of others.
+    pub(super) senders: BTreeSet<IpAddr>,
+    /// The pod network of another plugin: addresses of it that are not known are held. None where there is no
+    /// egress, or the pod network is our own.
+    pub(super) foreign: Option<ForeignNetwork>,
     /// Clients that choose what is not there or not for them, one sentence each.
     pub troubles: Vec<String>,
 }
@@ -136,8 +154,14 @@ impl EgressProgram {
         !self.hold.rules.is_empty()
     }
 
+    /// Says whether the node needs no table for it.
     pub fn is_empty(&self) -> bool {
-        self.numbers.is_empty()
+        !self.has_classes() && self.foreign.is_none()
+    }
+
+    /// Says whether connections go into the tunnel.
+    pub(super) fn has_classes(&self) -> bool {
+        !self.numbers.is_empty()
     }
 
     pub fn clients(&self) -> usize {
@@ -195,7 +219,7 @@ pub fn plan_on<E>(
     numbers: &mut ClassNumbers,
     device: impl FnOnce() -> Result<u32, E>,
 ) -> Result<EgressProgram, E> {
-    let is_needed = !plan(inputs, &mut numbers.clone(), 0).is_empty();
+    let is_needed = plan(inputs, &mut numbers.clone(), 0).has_classes();
     let device = if is_needed { device()? } else { 0 };
     Ok(plan(inputs, numbers, device))
 }
@@ -243,11 +267,16 @@ pub fn plan(inputs: &EgressInputs, numbers: &mut ClassNumbers, device: u32) -> E
             inputs.egresses.keys().map(|egress| (egress.clone(), Choice::Refused)).collect();
         let routes = routes(&all, inputs, table_of(HOLD), device);
         program.hold = HoldWay { routes, rules: rules_of(HOLD).into() };
+        program.foreign.clone_from(&inputs.foreign);
     }
     let used: BTreeSet<&String> =
         numbers.classes.iter().flat_map(|(class, _)| class.keys()).collect();
-    for egress in used.into_iter().filter_map(|id| inputs.egresses.get(id)) {
-        program.replicas.extend(egress.replicas.iter().flat_map(|replica| &replica.addresses));
+    for (id, egress) in &inputs.egresses {
+        let addresses = egress.replicas.iter().flat_map(|replica| &replica.addresses);
+        if used.contains(id) {
+            program.replicas.extend(addresses.clone());
+        }
+        program.senders.extend(addresses);
     }
     program
 }

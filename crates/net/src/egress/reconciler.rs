@@ -3,7 +3,7 @@
 //!
 //! Contract:
 //! - Nothing here is in the way of an ADD: which pods of this node chose what is watched, and a pod's
-//!   address is acted on as soon as the journal has it. Until then [`EgressHold`] keeps the pod from leaving.
+//!   address is acted on as soon as it is known ([`NodePods`]). Until then the pod is kept from leaving.
 //! - Until the store has told egresses and pods once, nothing is changed: what an earlier agent made holds.
 //! - The numbers of classes are on disk before the kernel knows them: connections outlive the agent.
 
@@ -14,28 +14,26 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Pod;
-use objects::kinds::{Egress, Networks};
+use objects::kinds::Egress;
 use objects::{Attempt, Id, Next, Objects, Pace, Reconciler, Watched, Within};
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use stallproof::backoff::Curve;
+use stallproof::readiness::Component;
 use stallproof::snapshot::Changes;
 use stallproof::{Snapshot, Tasks};
 use tracing::{info, warn};
 
-use super::hold::{Choices, EgressHold, Held, choice_of};
+use super::foreign::Bypass;
 use super::kernel_state::{self, EgressDevice, EgressError};
-use super::plan::{ClassNumbers, Client, EgressInputs, EgressView, ReplicaView, plan_on};
+use super::plan::{ClassNumbers, EgressInputs, EgressView, ReplicaView, plan_on};
+use super::pods::{NodePods, PodChanges};
 use super::table::EgressTable;
 use super::{LABEL, health};
-use crate::address_table::AddressTable;
 use crate::claims::NodeIdentity;
 use crate::node::{Node, kernel_call};
 use crate::overlay::DeviceSettings;
-use crate::pool::Pools;
-use crate::{Addresses, Attachment};
 
 pub(crate) const PACE: Pace = Pace {
     attempt: Duration::from_secs(10),
@@ -75,10 +73,8 @@ pub(crate) struct EgressReconciler {
     node: Node,
     identity: NodeIdentity,
     settings: DeviceSettings,
-    addresses: Addresses,
-    pools: Snapshot<Pools>,
+    pods: NodePods,
     egresses: Snapshot<Egresses>,
-    hold: EgressHold,
     replicas: Snapshot<BTreeSet<IpAddr>>,
     silent: Snapshot<BTreeSet<IpAddr>>,
     tasks: Tasks,
@@ -88,35 +84,44 @@ pub(crate) struct EgressReconciler {
     /// None before the first attempt, and while a thread has it.
     table: Option<EgressTable>,
     troubles: Vec<String>,
+    bypasses: Snapshot<Vec<Bypass>>,
+    /// None where the agent is ready whatever becomes of egresses.
+    ready: Option<Component>,
     changes: EgressChanges,
 }
 
 /// What this node knows of egresses.
 #[derive(Clone, Debug)]
 pub(crate) struct EgressSeen {
-    pub(super) hold: EgressHold,
+    pub(super) pods: NodePods,
     pub(super) egresses: Snapshot<Egresses>,
     pub(super) silent: Snapshot<BTreeSet<IpAddr>>,
+    pub(super) bypasses: Snapshot<Vec<Bypass>>,
 }
 
 #[derive(Debug)]
 struct EgressChanges {
     egresses: Changes<Egresses>,
-    choices: Changes<Choices>,
-    held: Changes<Held>,
-    pools: Changes<Pools>,
+    pods: PodChanges,
     silent: Changes<BTreeSet<IpAddr>>,
-    addresses: Changes<AddressTable>,
 }
 
 impl EgressReconciler {
     /// What `fairlead net egress list` shows of this node.
     pub(crate) fn seen(&self) -> EgressSeen {
         EgressSeen {
-            hold: self.hold.clone(),
+            pods: self.pods.clone(),
             egresses: self.egresses.clone(),
             silent: self.silent.clone(),
+            bypasses: self.bypasses.clone(),
         }
+    }
+
+    /// Says on this component whether egresses can be used.
+    pub(crate) fn with_readiness(mut self, ready: Component) -> Self {
+        ready.not_ready("egresses and this node's pods are not read yet");
+        self.ready = Some(ready);
+        self
     }
 
     #[expect(clippy::too_many_arguments, reason = "one caller, which has each of them")]
@@ -125,9 +130,7 @@ impl EgressReconciler {
         identity: NodeIdentity,
         settings: DeviceSettings,
         objects: &Objects,
-        hold: EgressHold,
-        addresses: Addresses,
-        pools: Snapshot<Pools>,
+        pods: NodePods,
         data: &Path,
         metrics: EgressMetrics,
         tasks: Tasks,
@@ -138,20 +141,15 @@ impl EgressReconciler {
         tasks.spawn("net-egress-health", asking);
         let changes = EgressChanges {
             egresses: egresses.subscribe(),
-            choices: hold.choices().subscribe(),
-            held: hold.changes(),
-            pools: pools.subscribe(),
+            pods: pods.subscribe(),
             silent: silent.subscribe(),
-            addresses: addresses.changes(),
         };
         Self {
             node,
             identity,
             settings,
-            addresses,
-            pools,
+            pods,
             egresses,
-            hold,
             replicas,
             silent,
             tasks,
@@ -160,39 +158,86 @@ impl EgressReconciler {
             file: data.join("egress.json"),
             table: None,
             troubles: Vec::new(),
+            bypasses: Snapshot::default(),
+            ready: None,
             changes,
         }
     }
 
-    fn inputs(&self, choices: &Choices, view: &AddressTable) -> EgressInputs {
-        let clients = view.attachments().filter_map(|attachment| {
-            let pod = attachment.pod.as_ref()?;
-            let egresses = choice_of(choices, pod).filter(|chosen| !chosen.is_empty())?;
-            Some(Client {
-                namespace: pod.namespace.clone(),
-                pod: pod.name.clone(),
-                addresses: attachment.addresses().collect(),
-                egresses: egresses.to_vec(),
-            })
-        });
+    async fn bring_in_line(&mut self, attempt: &Attempt) -> Result<(), EgressError> {
+        let told = self.egresses.read(|it| it.synced);
+        let Some(seen) = self.pods.look().filter(|_| told) else { return Ok(()) };
         let egresses = self.egresses.load();
-        EgressInputs {
+        let mut inputs = EgressInputs {
             egresses: egresses.iter().map(|(id, view)| (id.to_string(), view.clone())).collect(),
-            clients: clients.collect(),
+            clients: seen.clients(),
             silent: (*self.silent.load()).clone(),
-            own: own(&self.pools.load()),
+            own: seen.own(),
+            foreign: None,
+        };
+        let addresses = (*self.identity.addresses.load()).clone();
+        let mac = super::mac_of(&self.identity.name, &addresses);
+        let device = EgressDevice { mac, settings: self.settings };
+        let (node, table, file) = (self.node.clone(), self.table.take(), self.file.clone());
+        let known = self.numbers.take();
+        let work = move || {
+            let inside = || -> Result<_, EgressError> {
+                let mut bypasses = Vec::new();
+                seen.read_node(&node, &mut inputs, &mut bypasses)?;
+                let device = device.fitted(&node, &inputs)?;
+                let before = known.unwrap_or_else(|| read(&file));
+                let mut numbers = before.clone();
+                let program = plan_on(&inputs, &mut numbers, || device.ensure(&node))?;
+                if numbers != before {
+                    let path = file.display().to_string();
+                    keep(&file, &numbers).map_err(|source| EgressError::Keep { path, source })?;
+                }
+                let mut table =
+                    table.map_or_else(EgressTable::open, Ok).map_err(EgressError::Socket)?;
+                let changed =
+                    kernel_state::apply(&node, &program, &mut table, device.settings.port)?;
+                let unheard = seen.settle(&program)?;
+                Ok((table, numbers, program, changed, unheard, bypasses))
+            };
+            node.namespace().run_in(inside).map_err(EgressError::Socket)?
+        };
+        let done = kernel_call(&self.tasks, "egress", attempt.deadline, work).await?;
+        let (table, numbers, mut program, changed, unheard, bypasses) = done?;
+        for attachment in unheard {
+            let pod = attachment.pod.as_ref().map(ToString::to_string).unwrap_or_default();
+            warn!(
+                pod,
+                "the API server did not tell of a pod in time: it leaves as one without an egress"
+            );
         }
+        self.table = Some(table);
+        self.numbers = Some(numbers);
+        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.metrics.clients.set(gauge(program.clients()));
+        self.metrics.classes.set(gauge(program.numbers.len()));
+        self.metrics.silent.set(gauge(self.silent.read(BTreeSet::len)));
+        self.metrics.held.set(gauge(self.pods.held()));
+        if changed {
+            info!(clients = program.clients(), classes = program.numbers.len(), "egress changed");
+        }
+        program.troubles.extend(bypasses.iter().map(|bypass| bypass.why.clone()));
+        self.bypasses.publish(bypasses);
+        if program.troubles != self.troubles {
+            for why in program.troubles.iter().take(LOGGED) {
+                warn!(why, "a pod cannot use the egress that it chose");
+            }
+            self.troubles = program.troubles;
+        }
+        self.replicas.update(|replicas| {
+            let changed = *replicas != program.replicas;
+            *replicas = program.replicas;
+            changed
+        });
+        if let Some(ready) = &self.ready {
+            ready.ready();
+        }
+        Ok(())
     }
-}
-
-/// The networks of all pools.
-fn own(pools: &Pools) -> Vec<IpNet> {
-    let networks = pools.values().filter_map(|judged| judged.object.spec.networks().ok()).flatten();
-    networks
-        .flat_map(|Networks { ipv4, ipv6 }| {
-            ipv4.map(IpNet::V4).into_iter().chain(ipv6.map(IpNet::V6))
-        })
-        .collect()
 }
 
 /// An egress as nodes see it: its replicas are those that its status has.
@@ -245,86 +290,19 @@ impl Reconciler for EgressReconciler {
     type Error = EgressError;
 
     async fn reconcile(&mut self, attempt: &Attempt) -> Result<Next, EgressError> {
-        let choices = self.hold.choices().load();
-        let told = self.egresses.read(|it| it.synced) && choices.synced;
-        if !told || !self.pools.read(Pools::synced) {
-            return Ok(Next::OnChange);
+        let done = self.bring_in_line(attempt).await;
+        if let (Some(ready), Err(error)) = (&self.ready, &done) {
+            ready.not_ready(stallproof::sentence(error));
         }
-        let view = self.addresses.view();
-        let inputs = self.inputs(&choices, &view);
-        let addresses = (*self.identity.addresses.load()).clone();
-        let mac = super::mac_of(&self.identity.name, &addresses);
-        let device = EgressDevice { mac, settings: self.settings };
-        let (node, table, file) = (self.node.clone(), self.table.take(), self.file.clone());
-        let known = self.numbers.take();
-        let hold = self.hold.clone();
-        let work = move || {
-            let inside = || -> Result<_, EgressError> {
-                let before = known.unwrap_or_else(|| read(&file));
-                let mut numbers = before.clone();
-                let program = plan_on(&inputs, &mut numbers, || device.ensure(&node))?;
-                if numbers != before {
-                    let path = file.display().to_string();
-                    keep(&file, &numbers).map_err(|source| EgressError::Keep { path, source })?;
-                }
-                let mut table =
-                    table.map_or_else(EgressTable::open, Ok).map_err(EgressError::Socket)?;
-                let changed =
-                    kernel_state::apply(&node, &program, &mut table, device.settings.port)?;
-                hold.ensure(program.holds())?;
-                let is_known = |it: &Attachment| {
-                    let pod = it.pod.as_ref();
-                    let chosen = pod.and_then(|pod| choice_of(&choices, pod));
-                    // One that was assigned after the plan was made is not in the kernel yet.
-                    chosen.is_some_and(|them| them.is_empty() || view.attachment(&it.key).is_some())
-                };
-                let unheard = hold.let_go(is_known).map_err(EgressError::Socket)?;
-                Ok((table, numbers, program, changed, unheard))
-            };
-            node.namespace().run_in(inside).map_err(EgressError::Socket)?
-        };
-        let done = kernel_call(&self.tasks, "egress", attempt.deadline, work).await?;
-        let (table, numbers, program, changed, unheard) = done?;
-        for attachment in unheard {
-            let pod = attachment.pod.as_ref().map(ToString::to_string).unwrap_or_default();
-            warn!(
-                pod,
-                "the API server did not tell of a pod in time: it leaves as one without an egress"
-            );
-        }
-        self.table = Some(table);
-        self.numbers = Some(numbers);
-        let gauge = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.metrics.clients.set(gauge(program.clients()));
-        self.metrics.classes.set(gauge(program.numbers.len()));
-        self.metrics.silent.set(gauge(self.silent.read(BTreeSet::len)));
-        self.metrics.held.set(gauge(self.hold.held().len()));
-        if changed {
-            info!(clients = program.clients(), classes = program.numbers.len(), "egress changed");
-        }
-        if program.troubles != self.troubles {
-            for why in program.troubles.iter().take(LOGGED) {
-                warn!(why, "a pod cannot use the egress that it chose");
-            }
-            self.troubles = program.troubles;
-        }
-        self.replicas.update(|replicas| {
-            let changed = *replicas != program.replicas;
-            *replicas = program.replicas;
-            changed
-        });
-        Ok(Next::OnChange)
+        done.map(|()| Next::OnChange)
     }
 
     async fn changed(&mut self) {
-        let EgressChanges { egresses, choices, held, pools, silent, addresses } = &mut self.changes;
+        let EgressChanges { egresses, pods, silent } = &mut self.changes;
         tokio::select! {
             _ = egresses.changed() => {}
-            _ = choices.changed() => {}
-            _ = held.changed() => {}
-            _ = pools.changed() => {}
+            () = pods.changed() => {}
             _ = silent.changed() => {}
-            _ = addresses.changed() => {}
         }
     }
 }

@@ -1,35 +1,25 @@
 //! The rows of `fairlead net egress list`. The JSON is a contract.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use objects::Id;
 use objects::kinds::Egress;
 use serde_json::{Value, json};
 
-use super::hold::choice_of;
 use super::reconciler::EgressSeen;
-use crate::address_table::AddressTable;
 
 impl EgressSeen {
     /// A row for each egress, and for each that pods of this node chose and that is not there.
-    pub(crate) fn rows(&self, egresses: &[Egress], addresses: &AddressTable) -> Vec<Value> {
-        let choices = self.hold.choices().load();
-        let mut here: BTreeMap<&str, usize> = BTreeMap::new();
-        for attachment in addresses.attachments() {
-            let chosen = attachment.pod.as_ref().and_then(|pod| choice_of(&choices, pod));
-            for id in chosen.into_iter().flatten() {
-                *here.entry(id).or_default() += 1;
-            }
-        }
-        let held = self.hold.held().len();
+    pub(crate) fn rows(&self, egresses: &[Egress]) -> Vec<Value> {
+        let (mut here, held) = (self.pods.chosen(), self.pods.held());
         let mut rows: Vec<Value> = egresses
             .iter()
             .map(|egress| {
                 let id = Id::of(egress).to_string();
-                self.row(egress, here.remove(id.as_str()).unwrap_or(0), held)
+                self.row(egress, here.remove(&id).unwrap_or(0), held)
             })
             .collect();
-        rows.extend(here.into_iter().map(|(id, clients)| absent(id, clients)));
+        rows.extend(here.into_iter().map(|(id, clients)| absent(&id, clients)));
         rows.sort_by_key(|row| (row["namespace"].to_string(), row["name"].to_string()));
         rows
     }
@@ -62,6 +52,9 @@ impl EgressSeen {
                 "{held} new pods of this node are held until it is known what they chose"
             ));
         }
+        let id = Id::of(egress).to_string();
+        let bypasses = self.bypasses.load();
+        waits.extend(bypasses.iter().filter(|it| it.egress == id).map(|it| it.why.clone()));
         let draining = status.endpoints.iter().filter(|replica| replica.draining).count();
         json!({
             "namespace": egress.metadata.namespace,

@@ -4,9 +4,12 @@
 //! prerouting: replies ─► as ever
 //!             connection's mark ─► @marks ─► mark-N       a connection stays with its replica
 //!             source ─► @from4, @from6 ─► new-N or pick-…  a new one: among several at random
+//!             of another plugin's pod network, and not @known4, @known6 ─► mark of the hold
 //! new-N:      the connection's mark is N; mark-N: the packet's mark is N
 //! input:      the tunnel's packets come from replicas alone
 //! forward:    pods other than replicas send nothing to the tunnel's port
+//! postrouting: a mark of ours has done its work: tunnels that the packet goes into look for their own way by it
+//! nat:        what goes into the tunnel keeps its address, whoever masquerades
 //! ```
 //!
 //! Contract:
@@ -25,16 +28,22 @@ use kernel::nftables::{
     TABLE_PERSIST, Verdict,
 };
 
-use super::plan::{EgressProgram, MASK, mark_of};
+use super::DEVICE;
+use super::plan::{EgressProgram, ForeignNetwork, HOLD, MASK, mark_of};
+use crate::masquerade::networks_of;
 
 /// The table's name, of both IP families.
 pub const TABLE: &str = "fairlead-egress";
 const PREROUTING: &str = "prerouting";
 const INPUT: &str = "input";
 const FORWARD: &str = "forward";
+const POSTROUTING: &str = "postrouting";
+const NAT: &str = "nat";
 /// Behind `mangle`, before addresses of destinations are translated.
 pub(super) const AFTER_MANGLE: i32 = -149;
-const FILTER: i32 = -1;
+pub(super) const FILTER: i32 = -1;
+/// Before everybody who masquerades.
+const BEFORE_SOURCE_NAT: i32 = 99;
 const EOPNOTSUPP: i32 = 95;
 const UDP: u8 = 17;
 pub(super) const REPLY: u8 = 1;
@@ -112,7 +121,7 @@ impl EgressTable {
     }
 }
 
-fn base_chains() -> [Chain; 3] {
+fn base_chains() -> [Chain; 4] {
     let chain = |name: &str, hook, priority| Chain {
         name: name.to_owned(),
         hook: Some((hook, priority)),
@@ -122,6 +131,7 @@ fn base_chains() -> [Chain; 3] {
         chain(PREROUTING, Hook::Prerouting, AFTER_MANGLE),
         chain(INPUT, Hook::Input, FILTER),
         chain(FORWARD, Hook::Forward, FILTER),
+        chain(POSTROUTING, Hook::Postrouting, FILTER),
     ]
 }
 
@@ -130,7 +140,7 @@ fn plain(name: &str) -> Chain {
 }
 
 fn is_base(name: &str) -> bool {
-    [PREROUTING, INPUT, FORWARD].contains(&name)
+    [PREROUTING, INPUT, FORWARD, POSTROUTING, NAT].contains(&name)
 }
 
 fn whole(wanted: Option<&Ruleset>, replace: bool, flags: u32) -> Batch {
@@ -142,6 +152,7 @@ fn whole(wanted: Option<&Ruleset>, replace: bool, flags: u32) -> Batch {
     batch.add_table(flags);
     sets.values().for_each(|(set, _)| batch.add_set(set));
     base_chains().iter().for_each(|chain| batch.add_chain(chain));
+    batch.add_nat_chain(NAT, Hook::Postrouting, BEFORE_SOURCE_NAT);
     for name in chains.keys().filter(|name| !is_base(name)) {
         batch.add_chain(&plain(name));
     }
@@ -193,6 +204,7 @@ impl Ruleset {
         let map = |name: &str, field| Set { verdicts: true, ..Set::hash(name, &[field]) };
         for (name, set) in [
             ("marks", map("marks", Field::Mark)),
+            ("given", Set::hash("given", &[Field::Mark])),
             ("from4", map("from4", Field::Ipv4)),
             ("from6", map("from6", Field::Ipv6)),
             ("replicas4", Set::hash("replicas4", &[Field::Ipv4])),
@@ -204,6 +216,7 @@ impl Ruleset {
             let (marked, new) = (format!("mark-{number}"), format!("new-{number}"));
             let mark = mark_of(*number).to_ne_bytes();
             rules.put("marks", Element::with(mark, Verdict::Goto(marked.clone())));
+            rules.put("given", Element::new(mark));
             rules.chains.insert(marked.clone(), vec![rule(marked_by(*number))]);
             let mut begun = tracked_by(*number);
             begun.push(Expression::Verdict(Verdict::Goto(marked)));
@@ -217,12 +230,35 @@ impl Ruleset {
             let map = if address.is_ipv4() { "from4" } else { "from6" };
             rules.put(map, Element::with(bytes(*address), Verdict::Goto(chain)));
         }
-        for address in &program.replicas {
+        for address in &program.senders {
             let set = if address.is_ipv4() { "replicas4" } else { "replicas6" };
             rules.put(set, Element::new(bytes(*address)));
         }
-        rules.base(port);
+        if let Some(foreign) = &program.foreign {
+            rules.put("given", Element::new(mark_of(HOLD).to_ne_bytes()));
+            rules.sets_of(foreign);
+        }
+        rules.base(port, program.foreign.is_some());
         rules
+    }
+
+    fn sets_of(&mut self, foreign: &ForeignNetwork) {
+        let ForeignNetwork { networks, known, outside } = foreign;
+        let outside = outside.iter().map(|name| Element::new(Expression::interface_name(name)));
+        let links = Set::hash("outside", &[Field::Interface]);
+        self.sets.insert("outside".to_owned(), (links, outside.collect()));
+        for is_ipv4 in [true, false] {
+            let (pods, known_pods, field) = match is_ipv4 {
+                true => ("pods4", "known4", Field::Ipv4),
+                false => ("pods6", "known6", Field::Ipv6),
+            };
+            let ranges = Set { ranges: true, ..Set::hash(pods, &[field]) };
+            let networks = networks_of(networks, is_ipv4).into_iter().collect();
+            self.sets.insert(pods.to_owned(), (ranges, networks));
+            let known = known.iter().filter(|address| address.is_ipv4() == is_ipv4);
+            let known = known.map(|address| Element::new(bytes(*address))).collect();
+            self.sets.insert(known_pods.to_owned(), (Set::hash(known_pods, &[field]), known));
+        }
     }
 
     fn put(&mut self, set: &str, element: Element) {
@@ -253,7 +289,7 @@ impl Ruleset {
         name
     }
 
-    fn base(&mut self, port: u16) {
+    fn base(&mut self, port: u16, is_foreign: bool) {
         let mut prerouting = vec![
             rule(vec![
                 Expression::Tracked { fact: Tracked::Direction, into: Register::FIRST },
@@ -289,16 +325,70 @@ impl Ruleset {
         let mut others = to_port(port);
         others.push(Expression::Verdict(Verdict::Drop));
         input.push(rule(others));
-        for prefix in PODS {
-            let name = equal(prefix.as_bytes().to_vec());
-            let mut pods = vec![Expression::input_interface(Register::FIRST), name];
+        let from_outside = |absent| {
+            let set = "outside".to_owned();
+            let is_outside = Expression::Lookup { set, key: Register::FIRST, absent };
+            vec![Expression::input_interface(Register::FIRST), is_outside]
+        };
+        let from_pods: Vec<_> = match is_foreign {
+            true => vec![from_outside(true)],
+            false => PODS.iter().map(|prefix| from_links_like(prefix)).collect(),
+        };
+        for mut pods in from_pods {
             pods.extend(to_port(port));
             pods.push(Expression::Verdict(Verdict::Drop));
             forward.push(rule(pods));
         }
-        let chains = [(PREROUTING, prerouting), (INPUT, input), (FORWARD, forward)];
+        if is_foreign {
+            let mut others = from_outside(false);
+            others.push(Expression::Verdict(Verdict::Accept));
+            prerouting.push(rule(others));
+            prerouting.extend([true, false].map(|is_ipv4| rule(unknown(is_ipv4))));
+        }
+        let given =
+            Expression::Lookup { set: "given".to_owned(), key: Register::FIRST, absent: false };
+        let nat = [true, false].map(|is_ipv4| rule(keeping_its_address(is_ipv4)));
+        let chains = [
+            (PREROUTING, prerouting),
+            (INPUT, input),
+            (FORWARD, forward),
+            (POSTROUTING, vec![rule(unmarked_if(given))]),
+            (NAT, nat.into()),
+        ];
         self.chains.extend(chains.map(|(name, rules)| (name.to_owned(), rules)));
     }
+}
+
+fn from_links_like(prefix: &str) -> Vec<Expression> {
+    vec![Expression::input_interface(Register::FIRST), equal(prefix.as_bytes().to_vec())]
+}
+
+/// A packet from a pod of another plugin of which it is not known what it chose is held.
+fn unknown(is_ipv4: bool) -> Vec<Expression> {
+    let (pods, known) = if is_ipv4 { ("pods4", "known4") } else { ("pods6", "known6") };
+    let key = Register::FIRST;
+    let mut unknown = source(is_ipv4);
+    unknown.push(Expression::Lookup { set: pods.to_owned(), key, absent: false });
+    unknown.push(Expression::Lookup { set: known.to_owned(), key, absent: true });
+    unknown.extend(marked_by(HOLD));
+    unknown
+}
+
+/// Takes our bits of a packet's mark away, if they are as the condition says: the packet has its route.
+pub(super) fn unmarked_if(condition: Expression) -> Vec<Expression> {
+    let mut taken = vec![Expression::Meta { fact: Meta::Mark, into: Register::FIRST }, ours()];
+    taken.push(condition);
+    taken.extend(marked_by(0));
+    taken
+}
+
+/// A connection that goes into the tunnel keeps its address: the egress pod translates it.
+fn keeping_its_address(is_ipv4: bool) -> Vec<Expression> {
+    let name = Expression::interface_name(DEVICE);
+    let mut into_tunnel = vec![Expression::output_interface(Register::FIRST), equal(name)];
+    into_tunnel.extend(source(is_ipv4));
+    into_tunnel.push(Expression::source_address(is_ipv4, Register::FIRST));
+    into_tunnel
 }
 
 pub(super) fn rule(expressions: Vec<Expression>) -> Rule {

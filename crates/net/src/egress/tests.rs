@@ -27,24 +27,24 @@ use crate::wiring::Wiring;
 use crate::{Attachment, Pod};
 
 const WAIT: Duration = Duration::from_secs(20);
-const WORLD: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
+pub(super) const WORLD: [&str; 2] = ["203.0.113.9", "2001:db8:9::9"];
 const ECHO: u16 = 7;
 
-struct World {
+pub(super) struct World {
     clients: Wiring,
     _egress_node: Wiring,
     client: (Attachment, Namespace),
     /// A pod of the same node that chose nothing.
     other: (Attachment, Namespace),
-    replicas: Vec<(Attachment, Namespace, Gateway)>,
+    pub(super) replicas: Vec<(Attachment, Namespace, Gateway)>,
     outside: Namespace,
-    table: EgressTable,
-    numbers: ClassNumbers,
-    inputs: EgressInputs,
+    pub(super) table: EgressTable,
+    pub(super) numbers: ClassNumbers,
+    pub(super) inputs: EgressInputs,
 }
 
 impl World {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let [a, b] = two_nodes();
         let outside = Namespace::create().unwrap();
         let (on_a, on_b) = (a.node().namespace(), b.node().namespace());
@@ -103,12 +103,12 @@ impl World {
         }
     }
 
-    fn node(&self) -> &Node {
+    pub(super) fn node(&self) -> &Node {
         self.clients.node()
     }
 
     /// An egress to the whole world with both replicas, which the client chose.
-    fn with_egress(mut self, affinity: SessionAffinity) -> Self {
+    pub(super) fn with_egress(mut self, affinity: SessionAffinity) -> Self {
         let replicas = self.replicas.iter().enumerate();
         let replicas = replicas.map(|(number, (attachment, ..))| ReplicaView {
             pod: format!("nat-{number}"),
@@ -151,11 +151,11 @@ impl World {
     }
 
     /// The addresses of a replica.
-    fn replica(&self, number: usize) -> Vec<IpAddr> {
+    pub(super) fn replica(&self, number: usize) -> Vec<IpAddr> {
         self.replicas[number].0.addresses().collect()
     }
 
-    fn all_replicas(&self) -> BTreeSet<IpAddr> {
+    pub(super) fn all_replicas(&self) -> BTreeSet<IpAddr> {
         (0..self.replicas.len()).flat_map(|number| self.replica(number)).collect()
     }
 }
@@ -165,7 +165,7 @@ fn fd_of(namespace: &Namespace) -> i32 {
     namespace.as_fd().as_raw_fd()
 }
 
-fn ip(within: &Namespace, args: &[&str]) {
+pub(super) fn ip(within: &Namespace, args: &[&str]) {
     let output = within.run_in(|| Command::new("ip").args(args).output()).unwrap().unwrap();
     assert!(output.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -201,16 +201,16 @@ fn dial(from: &Namespace, to: &str, wait: Duration) -> std::io::Result<(TcpStrea
 }
 
 /// Connects, and returns the connection and the address by which the world saw it.
-fn connect(from: &Namespace, to: &str) -> (TcpStream, IpAddr) {
+pub(super) fn connect(from: &Namespace, to: &str) -> (TcpStream, IpAddr) {
     dial(from, to, WAIT).unwrap()
 }
 
-fn seen_by(from: &Namespace, to: &str) -> IpAddr {
+pub(super) fn seen_by(from: &Namespace, to: &str) -> IpAddr {
     connect(from, to).1
 }
 
 /// Sends bytes and reads them back.
-fn echo(connection: &mut TcpStream, bytes: usize) -> std::io::Result<()> {
+pub(super) fn echo(connection: &mut TcpStream, bytes: usize) -> std::io::Result<()> {
     let sent: Vec<u8> = (0..bytes).map(|at| (at % 251) as u8).collect();
     let mut back = vec![0; bytes];
     thread::scope(|scope| {
@@ -226,7 +226,7 @@ fn echo(connection: &mut TcpStream, bytes: usize) -> std::io::Result<()> {
 }
 
 /// Whether new connections are not answered: a busy machine makes no way.
-fn is_cut_off(from: &Namespace, to: &str) -> bool {
+pub(super) fn is_cut_off(from: &Namespace, to: &str) -> bool {
     dial(from, to, Duration::from_millis(400)).is_err()
 }
 
@@ -277,6 +277,30 @@ fn connections_leave_with_a_replicas_address_in_both_families_and_come_back() {
     let program = world.apply();
     assert!(program.is_empty());
     assert!(own.contains(&seen_by(&world.client.1, WORLD[0])));
+}
+
+/// Whoever masquerades pods on the node: a replica sees each client's own address.
+#[test]
+fn clients_that_are_masqueraded_leave_by_the_egress_as_themselves() {
+    requires!(netns, nft);
+    let mut world = World::new().with_egress(SessionAffinity::ClientIp);
+    world.inputs.clients.push(world.choose(&world.other.0));
+    let rules =
+        "table inet other { chain post { type nat hook postrouting priority 100; masquerade; }; }";
+    let nft = || Command::new("nft").arg(rules).status();
+    assert!(world.node().namespace().run_in(nft).unwrap().unwrap().success());
+    assert_eq!(seen_by(&world.client.1, WORLD[0]).to_string(), "10.0.0.1");
+    world.apply();
+    let replicas = world.all_replicas();
+    for inside in [&world.client.1, &world.other.1] {
+        for to in WORLD {
+            let (mut connection, from) = connect(inside, to);
+            assert!(replicas.contains(&from), "{to}: {from}");
+            echo(&mut connection, 1 << 16).unwrap();
+        }
+    }
+    let used: usize = world.replicas.iter().map(|it| it.2.usage().unwrap().clients).sum();
+    assert_eq!(used, 4, "two clients, each with an address of each family");
 }
 
 #[test]

@@ -183,6 +183,11 @@ fn of_family(nets: &[IpNet], family: Family) -> Vec<Element> {
     elements
 }
 
+/// The networks of one family as elements of a set with ranges.
+pub(crate) fn networks_of(nets: &[IpNet], is_ipv4: bool) -> Vec<Element> {
+    of_family(nets, if is_ipv4 { Family::V4 } else { Family::V6 })
+}
+
 fn element(net: &IpNet) -> Element {
     match net {
         IpNet::V4(net) => Element::range(net.network().octets(), net.broadcast().octets()),

@@ -93,11 +93,7 @@ impl fmt::Display for Uncovered {
 pub fn of_node() -> io::Result<Vec<Bypass>> {
     let links = Netlink::open()?.links().map_err(io::Error::other)?;
     let found = links.iter().filter_map(|link| {
-        let plugin = match link.name.as_str() {
-            "cilium_host" | "cilium_net" => "Cilium",
-            "bpfin.cali" | "bpfout.cali" => "Calico's eBPF datapath",
-            _ => return None,
-        };
+        let plugin = link.ebpf_datapath()?;
         Some(Bypass::Ebpf { plugin, link: link.name.clone() })
     });
     Ok(found.collect())

@@ -33,6 +33,7 @@ fn inputs(egresses: Vec<(&str, EgressView)>, clients: Vec<Client>) -> EgressInpu
         clients,
         silent: BTreeSet::new(),
         own: vec![net("10.1.0.0/16"), net("10.2.0.0/16")],
+        foreign: None,
     }
 }
 
@@ -206,4 +207,19 @@ fn with_no_client_left_connections_keep_their_device() {
     let Ok(none) = plan_on(&gone, &mut numbers, device);
     assert!(none.is_empty() && none.routes.is_empty());
     assert_eq!(asked.get(), 2);
+}
+
+/// A node whose pods use one egress may have replicas of another, whose packets to other nodes it lets pass.
+#[test]
+fn replicas_that_this_node_does_not_use_may_send_all_the_same() {
+    let (mine, others) = (vec![replica("mine-1", 1)], vec![replica("other-1", 2)]);
+    let all = |them: Vec<ReplicaView>| egress(&["0.0.0.0/0"], them);
+    let inputs = inputs(
+        vec![("net/mine", all(mine)), ("net/other", all(others))],
+        vec![client(1, &["net/mine"])],
+    );
+    let program = plan(&inputs, &mut ClassNumbers::default(), 7);
+    let addresses = |last: &[u8]| last.iter().map(|it| IpAddr::from([10, 2, 0, *it])).collect();
+    assert_eq!(program.replicas, addresses(&[1]), "only these are asked whether they answer");
+    assert_eq!(program.senders, addresses(&[1, 2]));
 }
