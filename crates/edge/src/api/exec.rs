@@ -3,6 +3,7 @@
 //! Binary frames; the first byte is the channel: 0 stdin (empty: its end), 1 stdout, 2 stderr,
 //! 3 status (`{"exitCode"?, "reason"?}`, the last one), 4 resize (`{"width", "height"}`).
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
@@ -36,12 +37,12 @@ pub(crate) fn routes() -> Routes {
 
 #[derive(Debug, Default, PartialEq, Eq, IntoParams)]
 #[into_params(parameter_in = Query)]
-struct ExecParams {
-    namespace: String,
+pub(super) struct ExecParams {
+    pub(super) namespace: String,
     /// Needed for a pod with several containers.
-    container: Option<String>,
+    pub(super) container: Option<String>,
     /// Given once for each word: `command=ls&command=-l`.
-    command: Vec<String>,
+    pub(super) command: Vec<String>,
     /// With a terminal there is no stderr: all comes as stdout.
     tty: Option<bool>,
     stdin: Option<bool>,
@@ -49,8 +50,9 @@ struct ExecParams {
 
 impl ExecParams {
     /// A word that is repeated is more than a query's usual reader takes.
-    fn read(query: Option<&str>) -> Result<Self, Problem> {
+    pub(super) fn read(query: Option<&str>) -> Result<Self, Problem> {
         let mut asked = Self::default();
+        once(query)?;
         let yes = |name: &str, value: &str| match value {
             "true" => Ok(Some(true)),
             "false" => Ok(Some(false)),
@@ -74,6 +76,18 @@ impl ExecParams {
         }
         Ok(asked)
     }
+}
+
+/// Refuses a parameter that is given twice. The command alone is, a word at a time; of any other the audit might
+/// record one value, and the other be done.
+pub(super) fn once(query: Option<&str>) -> Result<(), Problem> {
+    let mut seen = HashSet::new();
+    for (name, _) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        if name != "command" && !seen.insert(name.clone()) {
+            return Err(Problem::invalid(format!("{name:?} is given twice; give it once")));
+        }
+    }
+    Ok(())
 }
 
 /// Run a command in a container

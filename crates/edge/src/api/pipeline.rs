@@ -415,7 +415,7 @@ fn authenticate(api: &Api, route: Route, request: &Request) -> Result<Identity, 
 }
 
 /// Refuses what a browser sends for a page of another host, whoever is logged in there.
-fn same_page(request: &Request) -> Result<(), Problem> {
+pub(super) fn same_page(request: &Request) -> Result<(), Problem> {
     let headers = request.headers();
     let safe = matches!(*request.method(), Method::GET | Method::HEAD) && !is_websocket(request);
     let Some(origin) = headers.get(header::ORIGIN).filter(|_| !safe) else { return Ok(()) };
@@ -494,10 +494,21 @@ fn audit_entry(
         resource: named.kind.clone().unwrap_or_else(|| route.resource.to_owned()),
         name: named.name.clone().or(name),
         request_id: caller.trail.request_id.clone(),
-        // Kubernetes' word for it is `All`.
-        dry_run: asked("dryRun").is_some_and(|dry| dry == "true" || dry == "All"),
+        dry_run: is_dry_run(route, request, body),
         details,
     }
+}
+
+/// Whether something is only tried, and not done. Of a deletion with a body an API server reads the body's options
+/// and ignores the query.
+fn is_dry_run(route: Route, request: &Request, body: &[u8]) -> bool {
+    if route.kubernetes && *request.method() == Method::DELETE && !body.is_empty() {
+        let options: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+        return options["dryRun"] == serde_json::json!(["All"]);
+    }
+    // Kubernetes' word for it is `All`.
+    let asked = query(request.uri().query(), "dryRun");
+    asked.is_some_and(|dry| dry == "true" || dry == "All")
 }
 
 /// A value of the query, decoded.

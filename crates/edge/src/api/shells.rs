@@ -22,7 +22,7 @@ use stallproof::{Deadline, Tasks};
 use utoipa::IntoParams;
 use utoipa_axum::routes;
 
-use super::exec::{STDERR, Shell, frame};
+use super::exec::{STDERR, Shell, frame, once};
 use super::pods::{PODS, PodRef};
 use super::scope::permit;
 use super::socket::{self, Session, SessionBackend, SessionEnd, ToClient};
@@ -69,16 +69,17 @@ struct DebugParams {
 
 /// A query of a shell. A word that is repeated is more than a query's usual reader takes.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct ShellQuery {
-    namespace: Option<String>,
-    image: Option<String>,
-    target: Option<String>,
-    command: Vec<String>,
+pub(super) struct ShellQuery {
+    pub(super) namespace: Option<String>,
+    pub(super) image: Option<String>,
+    pub(super) target: Option<String>,
+    pub(super) command: Vec<String>,
 }
 
 impl ShellQuery {
-    fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
+    pub(super) fn read(query: Option<&str>, known: &[&str]) -> Result<Self, Problem> {
         let mut asked = Self::default();
+        once(query)?;
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             let value = value.into_owned();
             match &*name {

@@ -38,6 +38,14 @@ fn a_command_is_read_word_by_word() {
     }
 }
 
+/// The audit records the first namespace of a query; a command must not be run in the last one.
+#[test]
+fn nothing_but_a_word_of_the_command_is_given_twice() {
+    for twice in ["namespace=a&namespace=b", "namespace=a&container=c&%63ontainer=d"] {
+        assert_eq!(ExecParams::read(Some(twice)).unwrap_err().code.text(), "invalid", "{twice}");
+    }
+}
+
 pub(crate) type Socket = WebSocketStream<TcpStream>;
 
 async fn connect(

@@ -620,3 +620,19 @@ async fn a_stream_of_clusters_tells_changes_and_ends_with_its_reader_s_rights() 
     while heard.next().await.unwrap().0 != "end" {}
     assert!(heard.next().await.is_none());
 }
+
+/// An API server reads the options of a deletion from its body, if there is one.
+#[test]
+fn a_deletion_with_a_body_is_tried_only_if_the_body_says_so() {
+    let dry_run = |route: Route, method: Method, body: &str| {
+        is_dry_run(route, &request(method, "/x?dryRun=All", NOTHING), body.as_bytes())
+    };
+    let (kube, own) = (Route::list().kubernetes(), Route::list());
+    assert!(dry_run(kube, Method::DELETE, ""));
+    assert!(dry_run(kube, Method::POST, "{}"));
+    assert!(dry_run(own, Method::DELETE, "{}"));
+    assert!(dry_run(kube, Method::DELETE, r#"{"kind":"DeleteOptions","dryRun":["All"]}"#));
+    for really in ["{}", r#"{"dryRun":[]}"#, r#"{"dryRun":"All"}"#, "k8s\0protobuf"] {
+        assert!(!dry_run(kube, Method::DELETE, really), "{really}");
+    }
+}
