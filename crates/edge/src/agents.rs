@@ -22,6 +22,8 @@
 
 mod codec;
 mod frames;
+#[cfg(feature = "fuzzing")]
+pub(crate) use frames::fuzz;
 mod listen;
 mod paced;
 mod programs;

@@ -25,6 +25,8 @@ mod exports;
 mod extract;
 mod forward;
 mod forwards;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod gates;
 mod helm;
 mod identity;

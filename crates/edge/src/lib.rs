@@ -19,6 +19,9 @@ pub mod agents;
 pub mod api;
 pub mod error_code;
 pub mod exposition;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod outbound;
 mod reply;
 mod same_site;

@@ -33,6 +33,9 @@ mod target;
 mod tree;
 mod watch;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use watch::fuzz;
+
 pub mod apply;
 pub mod backend;
 pub mod cron;

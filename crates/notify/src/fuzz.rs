@@ -2,3 +2,5 @@
 //! parser.
 
 pub use crate::message::fuzz::messages;
+pub use crate::outbox::fuzz::outbox_record;
+pub use crate::send::fuzz::receiver_answer;

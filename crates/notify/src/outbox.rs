@@ -15,6 +15,8 @@
 //!   is damaged is kept beside the new one.
 
 mod disk;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(feature = "simulation")]
 pub mod simulation;
 

@@ -7,6 +7,8 @@
 //! - No redirect is followed and no proxy is used, so that a secret goes nowhere but to the address it was given.
 //! - An error is a sentence without anything secret: not the address of a chat's webhook, nor an answer's body.
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 mod http;
 mod smtp;
 mod stream;

@@ -20,6 +20,8 @@
 
 mod disk;
 mod state;
+#[cfg(feature = "fuzzing")]
+pub(crate) use state::fuzz;
 mod writer;
 
 use std::fmt;

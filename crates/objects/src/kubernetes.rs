@@ -32,6 +32,9 @@ mod error;
 mod managed;
 mod watch;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use watch::fuzz;
+
 use error::Call;
 use watch::Meters;
 

@@ -23,6 +23,9 @@
 //! 4. Nothing invalid is stored: a kind checks itself, whatever the server's schema can express.
 
 mod embedded;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 mod install;
 pub mod kinds;
 mod kubernetes;

@@ -214,6 +214,16 @@ struct Open<T> {
     looked: Instant,
 }
 
+impl<T> Open<T> {
+    /// Everything up to this version is told, if it is one: a session that begins at an empty version begins
+    /// anywhere, and would leave out what happened before.
+    fn reached(&mut self, version: Option<String>) {
+        if let Some(version) = version.filter(|version| !version.is_empty()) {
+            self.at = version;
+        }
+    }
+}
+
 impl<S: Source> Watching<S> {
     async fn next(&mut self) -> Change<S::List, S::Item> {
         loop {
@@ -305,7 +315,7 @@ impl<S: Source> Watching<S> {
             Line::Deleted(changed) => (changed, Change::Deleted),
             Line::Bookmark(version) => {
                 self.bookmarks = true;
-                open.at = version.unwrap_or(std::mem::take(&mut open.at));
+                open.reached(version);
                 (Vec::new(), Change::Applied)
             }
             Line::Error(status) if status.code == 410 => return Err(Failure::Forgotten),
@@ -314,7 +324,7 @@ impl<S: Source> Watching<S> {
         };
         open.heard = Instant::now();
         for (item, version) in changed {
-            open.at = version.unwrap_or(std::mem::take(&mut open.at));
+            open.reached(version);
             self.told.push_back(change(item));
         }
         self.works();
@@ -349,5 +359,7 @@ impl<S: Source> Watching<S> {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,9 @@ mod authority;
 mod review;
 mod token;
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use token::fuzz;
+
 pub use authority::{
     Authority, AuthorityChanges, Bearer, Certified, LIFETIME, MadeToken, NotMade, NotRevoked,
     NotRevokedToken, PUBLISHED, Refused, SERVER_NAME, Serving, TokenRecord, lead,

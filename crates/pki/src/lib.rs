@@ -11,6 +11,9 @@
 
 pub mod agents;
 mod certificates;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod published;
 pub mod sigstore;
 mod state;

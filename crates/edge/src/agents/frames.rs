@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use stallproof::Deadline;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
@@ -61,16 +61,16 @@ pub(super) struct Framed {
 }
 
 #[derive(Debug)]
-pub(super) struct Frames {
-    body: Incoming,
+pub(super) struct Frames<B = Incoming> {
+    body: B,
     /// The rest of the last piece that came, which was not read yet.
     spare: Bytes,
     largest: usize,
     budget: Budget,
 }
 
-impl Frames {
-    pub(super) fn new(body: Incoming, largest: usize, budget: Budget) -> Self {
+impl<B: Body<Data = Bytes> + Unpin> Frames<B> {
+    pub(super) fn new(body: B, largest: usize, budget: Budget) -> Self {
         Self { body, spare: Bytes::new(), largest, budget }
     }
 
@@ -132,7 +132,10 @@ impl Frames {
 }
 
 /// The bytes of a frame; a frame of trailers has none.
-fn data(frame: Result<hyper::body::Frame<Bytes>, hyper::Error>) -> Result<Bytes, Status> {
+fn data<E>(frame: Result<hyper::body::Frame<Bytes>, E>) -> Result<Bytes, Status> {
     let frame = frame.map_err(|_| Status::cancelled("the connection broke"))?;
     Ok(frame.into_data().unwrap_or_default())
 }
+
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;

@@ -143,9 +143,10 @@ fn home(address: IpAddr) -> String {
     format!("session at {address}")
 }
 
-/// What the seal of a client's address is of: this request, of this client, until then.
+/// What the seal of a client's address is of: this request, of this client, until then. It begins with what it
+/// is, as a pass does ([`super::leader`]): neither can be shown for the other.
 fn claim<B>(until: i64, client: IpAddr, request: &http::Request<B>) -> String {
-    format!("{until} {client} {} {}", request.method(), request.uri())
+    format!("client {until} {client} {} {}", request.method(), request.uri())
 }
 
 /// The header that tells another replica whom a request comes from; none while there is no key to seal with.
@@ -177,10 +178,15 @@ fn home_of(api: &Api, request: &Request) -> Option<(IpAddr, LeaderReach)> {
         }
         _ => return None,
     };
+    let address = stated_home(&sealed, |text, seal| reach.authority.is_sealed(text, seal))?;
+    (address != here).then(|| (address, reach.clone()))
+}
+
+/// The replica that a cookie or a token states, if a replica sealed it.
+fn stated_home(sealed: &str, is_sealed: impl Fn(&[u8], &str) -> bool) -> Option<IpAddr> {
     let (seal, address) = sealed.split_once('.')?;
     let address: IpAddr = address.parse().ok()?;
-    let is_ours = address != here && reach.authority.is_sealed(home(address).as_bytes(), seal);
-    is_ours.then(|| (address, reach.clone()))
+    is_sealed(home(address).as_bytes(), seal).then_some(address)
 }
 
 /// What a session, or a login that is under way, is known by: a token that says its home, or a cookie.
@@ -206,14 +212,24 @@ pub(crate) fn take_client(api: &Api, request: &mut Request) {
 }
 
 fn client_of(api: &Api, request: &Request) -> Option<IpAddr> {
+    let is_sealed = |text: &[u8], seal: &str| {
+        here(api).is_some_and(|(_, reach)| reach.authority.is_sealed(text, seal))
+    };
+    stated_client(request, Timestamp::now(), is_sealed)
+}
+
+/// The client that a request's header states, if a replica sealed it for this very request, and not too long ago.
+fn stated_client<B>(
+    request: &http::Request<B>,
+    now: Timestamp,
+    is_sealed: impl Fn(&[u8], &str) -> bool,
+) -> Option<IpAddr> {
     let stated = request.headers().get(CLIENT)?.to_str().ok()?;
     let (until, rest) = stated.split_once('.')?;
     let (seal, client) = rest.split_once('.')?;
     let (until, client) = (until.parse().ok()?, client.parse().ok()?);
-    let late = Timestamp::from_millisecond(until).ok()? < Timestamp::now();
-    let (_, reach) = here(api)?;
-    let sealed = || reach.authority.is_sealed(claim(until, client, request).as_bytes(), seal);
-    (!late && sealed()).then_some(client)
+    let late = Timestamp::from_millisecond(until).ok()? < now;
+    (!late && is_sealed(claim(until, client, request).as_bytes(), seal)).then_some(client)
 }
 
 /// The answer of the replica that has the request's session; or the request, if it is to be answered here.
@@ -346,3 +362,6 @@ fn away(why: &str) -> Response {
     let detail = format!("the replica that has this session did not answer: {why}; ask again");
     Problem::new(ErrorCode::NotReady, detail).come_back(SOON).into_response()
 }
+
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;

@@ -27,9 +27,10 @@ struct ConsoleFile {
 
 /// The files in the order of their paths.
 #[derive(Clone, Copy, Debug)]
-struct Console(&'static [ConsoleFile]);
+pub(super) struct Console(&'static [ConsoleFile]);
 
-const EMBEDDED: Console = Console(include!(concat!(env!("OUT_DIR"), "/console_files.rs")));
+pub(super) const EMBEDDED: Console =
+    Console(include!(concat!(env!("OUT_DIR"), "/console_files.rs")));
 
 const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
@@ -55,7 +56,7 @@ pub(crate) fn page(status: StatusCode, text: &str) -> Response {
 }
 
 impl Console {
-    fn answer(self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response {
+    pub(super) fn answer(self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Response {
         let path = uri.path();
         let is_page = matches!(*method, Method::GET | Method::HEAD)
             && path != "/api"

@@ -125,7 +125,7 @@ pub(crate) fn is_passed_on(path: &str) -> bool {
 }
 
 /// The path on the API server, as it was sent: nothing of it is decoded on the way.
-fn kube_path(path: &str) -> Option<&str> {
+pub(super) fn kube_path(path: &str) -> Option<&str> {
     let (_, of_cluster) = path.split_once("/clusters/")?;
     let (_, rest) = of_cluster.split_once('/')?;
     rest.strip_prefix("proxy/")

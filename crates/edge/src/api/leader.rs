@@ -43,7 +43,7 @@ use crate::serve::Peer;
 use crate::tls;
 
 /// The header with the pass.
-const PASS: &str = "fairlead-pass";
+pub(super) const PASS: &str = "fairlead-pass";
 /// For how long a pass is good: clocks of replicas differ by less.
 const LASTS: Duration = Duration::from_secs(30);
 /// For a connection; the leader is near.
@@ -133,6 +133,19 @@ pub(crate) fn not_here(api: &Api, what: &str) -> Problem {
 /// The user whom a request with a pass is for; none if no replica made the pass.
 pub(crate) fn passed(api: &Api, request: &Request) -> Option<Identity> {
     let reach = api.leader.as_ref()?.reach.as_ref()?;
+    let is_sealed = |text: &[u8], seal: &str| reach.authority.is_sealed(text, seal);
+    let user = stated_user(request, Timestamp::now(), is_sealed)?;
+    let user = api.access.named_by_replica(user)?;
+    // The machine's own token is what a replica has as well.
+    Some(Identity { user, via: AuthMethod::Local })
+}
+
+/// The user whom a pass names, if a replica sealed it for this very request, and not too long ago.
+pub(super) fn stated_user<B>(
+    request: &http::Request<B>,
+    now: Timestamp,
+    is_sealed: impl Fn(&[u8], &str) -> bool,
+) -> Option<&str> {
     let pass = request.headers().get(PASS)?.to_str().ok()?;
     let (until, rest) = pass.split_once('.')?;
     let (seal, user) = rest.split_once('.')?;
@@ -142,13 +155,8 @@ pub(crate) fn passed(api: &Api, request: &Request) -> Option<Identity> {
         method: request.method(),
         uri: request.uri(),
     };
-    let late = Timestamp::from_millisecond(text.until).ok()? < Timestamp::now();
-    if late || !reach.authority.is_sealed(text.written().as_bytes(), seal) {
-        return None;
-    }
-    let user = api.access.named_by_replica(user)?;
-    // The machine's own token is what a replica has as well.
-    Some(Identity { user, via: AuthMethod::Local })
+    let late = Timestamp::from_millisecond(text.until).ok()? < now;
+    (!late && is_sealed(text.written().as_bytes(), seal)).then_some(user)
 }
 
 pub(crate) fn has_pass(headers: &HeaderMap) -> bool {
@@ -156,22 +164,22 @@ pub(crate) fn has_pass(headers: &HeaderMap) -> bool {
 }
 
 /// What a pass states and seals.
-struct PassClaims<'a> {
+pub(super) struct PassClaims<'a> {
     /// Milliseconds since 1970.
-    until: i64,
-    user: &'a str,
-    method: &'a Method,
-    uri: &'a Uri,
+    pub(super) until: i64,
+    pub(super) user: &'a str,
+    pub(super) method: &'a Method,
+    pub(super) uri: &'a Uri,
 }
 
 impl PassClaims<'_> {
-    fn written(&self) -> String {
-        format!("{} {} {} {}", self.until, self.method, within(self.uri), self.user)
+    pub(super) fn written(&self) -> String {
+        format!("pass {} {} {} {}", self.until, self.method, within(self.uri), self.user)
     }
 }
 
 /// Path and query below [`BASE`], wherever in the router one looks.
-fn within(uri: &Uri) -> &str {
+pub(super) fn within(uri: &Uri) -> &str {
     let whole = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
     whole.strip_prefix(BASE).unwrap_or(whole)
 }

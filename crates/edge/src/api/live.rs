@@ -208,9 +208,10 @@ impl LiveSession {
             let detail = format!("{PER_SOCKET} subscriptions are open on this socket; end one");
             return Err(Problem::new(ErrorCode::Overloaded, detail));
         }
+        let topic = Topic::read(&topic, params)?;
         let place = Arc::new(self.api.serving.shares.subscription(&self.caller.who.user)?);
         let mut open = OpenSubscription { abort: Vec::new(), alive: Arc::downgrade(&place) };
-        for stream in self.streams(id, &topic, resume.as_ref(), params)? {
+        for stream in self.streams(id, topic, resume.as_ref())? {
             let (abort, registration) = AbortHandle::new_pair();
             open.abort.push(abort);
             self.frames.push(held(stream, registration, Arc::clone(&place)));
@@ -222,30 +223,43 @@ impl LiveSession {
     fn streams(
         &self,
         id: u64,
-        topic: &str,
+        topic: Topic,
         resume: Option<&Value>,
-        params: Map<String, Value>,
     ) -> Result<Vec<Frames>, Problem> {
         let Self { api, caller, .. } = self;
         Ok(match topic {
-            "rows" => {
-                let params: rows::RowsParams = read(params)?;
-                let query = rows::RowsQuery::new(&params)?;
-                rows::streams(api, caller, id, (params.clusters, query), resume)?
-            }
-            "events" => {
-                let params: rows::EventsParams = read(params)?;
-                let query = rows::RowsQuery::events(params.namespaces);
-                rows::streams(api, caller, id, (params.clusters, query), resume)?
-            }
-            "clusters" => vec![feeds::clusters(api, caller, id, nothing(&params)?)?],
-            "inflight" => vec![feeds::inflight(api, caller, id, nothing(&params)?)?],
-            "meshes" => vec![feeds::meshes(api, caller, id, nothing(&params)?)?],
-            "violations" => {
-                nothing(&params)?;
-                vec![feeds::violations(api, caller, id, resume)?]
-            }
-            "log" => vec![log::stream(api, caller, id, read(params)?)?],
+            Topic::Rows(query) => rows::streams(api, caller, id, &query, resume),
+            Topic::Clusters => vec![feeds::clusters(api, caller, id)?],
+            Topic::Inflight => vec![feeds::inflight(api, caller, id)?],
+            Topic::Meshes => vec![feeds::meshes(api, caller, id)?],
+            Topic::Violations => vec![feeds::violations(api, caller, id, resume)?],
+            Topic::Log(topic) => vec![log::stream(api, caller, id, *topic)?],
+        })
+    }
+}
+
+/// What a client subscribes to.
+#[derive(Debug)]
+enum Topic {
+    /// The topics `rows` and `events`.
+    Rows(rows::ClustersAndQuery),
+    Clusters,
+    Inflight,
+    Meshes,
+    Violations,
+    Log(Box<log::LogTopic>),
+}
+
+impl Topic {
+    fn read(topic: &str, params: Map<String, Value>) -> Result<Self, Problem> {
+        Ok(match topic {
+            "rows" => Self::Rows(rows::RowsQuery::rows(read(params)?)?),
+            "events" => Self::Rows(rows::RowsQuery::events(read(params)?)?),
+            "clusters" => nothing(&params).map(|()| Self::Clusters)?,
+            "inflight" => nothing(&params).map(|()| Self::Inflight)?,
+            "meshes" => nothing(&params).map(|()| Self::Meshes)?,
+            "violations" => nothing(&params).map(|()| Self::Violations)?,
+            "log" => Self::Log(Box::new(read(params)?)),
             other => {
                 return Err(Problem::invalid(format!(
                     "there is no topic {other:?}; rows, events, clusters, inflight, violations, \
@@ -313,5 +327,7 @@ fn rights_in_fleet(api: &Api, caller: &Caller, resource: &'static str) -> Result
     Ok(Rights::to(api, caller, (access::FLEET, None), resource, Verb::List))
 }
 
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;
 #[cfg(test)]
 mod tests;

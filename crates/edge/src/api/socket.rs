@@ -195,11 +195,8 @@ pub(crate) fn open(
     let session = async move {
         let _place = place;
         let Ok(Ok(connection)) = deadline.bound(upgrade.connection).await else { return };
-        let config = WebSocketConfig::default()
-            .max_message_size(Some(LARGEST))
-            .max_frame_size(Some(LARGEST));
         let connection = TokioIo::new(connection);
-        let socket = WebSocket::from_raw_socket(connection, Role::Server, Some(config)).await;
+        let socket = WebSocket::from_raw_socket(connection, Role::Server, Some(config())).await;
         let mut session = Session::new(socket);
         let ended = tokio::select! {
             ended = backend.converse(&mut session) => ended,
@@ -213,6 +210,10 @@ pub(crate) fn open(
     };
     api.tasks.spawn(name, session.instrument(span));
     response
+}
+
+fn config() -> WebSocketConfig {
+    WebSocketConfig::default().max_message_size(Some(LARGEST)).max_frame_size(Some(LARGEST))
 }
 
 impl Session {
@@ -298,3 +299,6 @@ impl FromClient {
         frame
     }
 }
+
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;

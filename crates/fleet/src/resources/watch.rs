@@ -221,5 +221,7 @@ pub(super) fn failure(error: Error) -> Failure {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

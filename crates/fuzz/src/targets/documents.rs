@@ -3,7 +3,7 @@
 use admission::{Request, Settings};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use pki::sigstore::{ImageSignature, TrustRoot, Verifier};
+use pki::sigstore::{ImageSignature, PublicKey, TrustRoot, Verifier};
 use rustls::pki_types::UnixTime;
 use serde_json::{Value, json};
 
@@ -65,6 +65,40 @@ pub(super) fn signature(bytes: &[u8]) {
     let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
     assert!(root.verify(&signature, &digest, &anybody, now).is_err());
 }
+
+/// A layer of an image's signature in a registry: its annotations, each with a zero after its name and after its
+/// value, and what it holds. It is of no image for a key that did not sign it, and of one image at most.
+pub(super) fn signature_layer(bytes: &[u8]) {
+    const NAMES: [&str; 4] = [
+        "dev.cosignproject.cosign/signature",
+        "dev.sigstore.cosign/certificate",
+        "dev.sigstore.cosign/chain",
+        "dev.sigstore.cosign/bundle",
+    ];
+    let mut parts = bytes.splitn(NAMES.len() + 1, |byte| *byte == 0);
+    let payload = parts.next().unwrap_or_default();
+    let text = |part: &[u8]| String::from_utf8_lossy(part).into_owned();
+    let annotations =
+        NAMES.into_iter().zip(parts).map(|(name, part)| (name.to_owned(), text(part)));
+    let Ok(signature) = ImageSignature::of_layer(payload, &annotations.collect()) else { return };
+    let digest = signature.digest().unwrap_or_default();
+    let key = PublicKey::of_pem(KEY).expect("it is a key");
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(1_700_000_000));
+    let root = TrustRoot::keypairs_only();
+    for verifier in [
+        Verifier::Keypair(key),
+        Verifier::Keyless { issuer: "https://issuer".to_owned(), subject: "me".to_owned() },
+    ] {
+        assert!(root.verify(&signature, &digest, &verifier, now).is_err());
+    }
+}
+
+/// A key that signed nothing.
+const KEY: &str = "-----BEGIN PUBLIC KEY-----
+MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEqCjl9wjLiBYwUj+cTi0sh2HRN61S
+onuUV/VdFlME0CYvVqyliID8x+ZjeiANODYsodxKNl8dBeLEiKxVRD+qlQ==
+-----END PUBLIC KEY-----
+";
 
 /// A certificate beside a signature.
 pub(super) fn certificate(bytes: &[u8]) {

@@ -6,7 +6,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
@@ -19,7 +18,7 @@ use crate::target::HttpTarget;
 /// An answer says by its status whether it was taken; what else it says is read so that it ends in order.
 const LARGEST_ANSWER: usize = 64 << 10;
 /// The longest that a receiver's `Retry-After` is heeded.
-const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
+pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(15 * 60);
 
 /// The types of bodies.
 pub(super) const JSON: &str = "application/json";
@@ -84,7 +83,7 @@ fn request(
     request.body(Full::new(body.into())).map_err(|_| unavailable("the request cannot be made"))
 }
 
-fn judge(host: &str, answer: &Response<Incoming>) -> Result<(), DeliveryError> {
+pub(super) fn judge<B>(host: &str, answer: &Response<B>) -> Result<(), DeliveryError> {
     let status = answer.status();
     if status.is_success() {
         return Ok(());

@@ -41,7 +41,18 @@ pub(super) async fn send(
         MailSecurity::Tls => Box::new(secure(host, tcp, tls).await?),
         MailSecurity::Starttls | MailSecurity::None => Box::new(tcp),
     };
-    let mut session = Session { stream, buffer: Vec::new(), host: host.to_owned() };
+    let session = Session { stream, buffer: Vec::new(), host: host.to_owned() };
+    submit(session, target, event, tls).await
+}
+
+/// Submits the mail over a connection on which nothing was said yet.
+async fn submit(
+    mut session: Session,
+    target: &MailTarget,
+    event: &Event,
+    tls: &Arc<ClientConfig>,
+) -> Result<(), DeliveryError> {
+    let host = target.host.as_str();
     session.expect("the greeting", 220).await?;
     let mut extensions = session.hello().await?;
     if target.security == MailSecurity::Starttls {
@@ -179,3 +190,6 @@ impl Session {
         }
     }
 }
+
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzz;

@@ -523,5 +523,7 @@ fn new_uid() -> Result<Uid, getrandom::Error> {
     Ok([hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16)].join("-"))
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -181,5 +181,7 @@ impl From<Error> for Failure {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

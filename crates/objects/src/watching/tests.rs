@@ -169,3 +169,17 @@ async fn a_cluster_that_is_gone_interrupts_its_watch_though_the_session_lives() 
     assert_eq!(told(&source, 4).await, expected);
     assert_eq!(source.asked()[2], "open at 6");
 }
+
+/// A session that begins at an empty version begins anywhere.
+#[tokio::test(start_paused = true)]
+async fn an_empty_version_is_not_one_to_go_on_from() {
+    let unversioned = Line::Applied(vec![("b", Some(String::new()))]);
+    let source = Scripted::that_says([
+        Lists("a", 5),
+        Opens(vec![unversioned, Line::Bookmark(Some(String::new()))]),
+        Opens(vec![applied("c", 10)]),
+    ]);
+    source.0.lock().current = [Ok(false)].into();
+    assert_eq!(told(&source, 3).await, ["listed a", "applied b", "applied c"]);
+    assert_eq!(source.asked()[2], "open at 5");
+}

@@ -103,5 +103,7 @@ impl Claim {
     }
 }
 
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -25,7 +25,7 @@ const INFLIGHT_EVERY: Duration = Duration::from_secs(1);
 const MESHES_EVERY: Duration = Duration::from_millis(500);
 const VIOLATIONS_EVERY: Duration = Duration::from_millis(200);
 
-pub(super) fn clusters(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Frames, Problem> {
+pub(super) fn clusters(api: &Api, caller: &Caller, id: u64) -> Result<Frames, Problem> {
     // What they may see may change; whether they may look at all is who they are.
     let rights = Rights::new(api, caller, |_| true);
     let (told, who) = (api.clone(), caller.who.clone());
@@ -35,7 +35,7 @@ pub(super) fn clusters(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Fr
     guarded((api, caller), id, ("clusters", rights), frames)
 }
 
-pub(super) fn inflight(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Frames, Problem> {
+pub(super) fn inflight(api: &Api, caller: &Caller, id: u64) -> Result<Frames, Problem> {
     let rights = rights_in_fleet(api, caller, INFLIGHT)?;
     let mut every = interval(INFLIGHT_EVERY);
     every.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -50,7 +50,7 @@ pub(super) fn inflight(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Fr
     guarded((api, caller), id, ("inflight", rights), frames)
 }
 
-pub(super) fn meshes(api: &Api, caller: &Caller, id: u64, (): ()) -> Result<Frames, Problem> {
+pub(super) fn meshes(api: &Api, caller: &Caller, id: u64) -> Result<Frames, Problem> {
     let rights = rights_in_fleet(api, caller, MESHES)?;
     let watch = (api.meshes.watch(), BTreeMap::new());
     let frames = stream::unfold(watch, move |(mut watch, mut known)| async move {

@@ -42,12 +42,12 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// How often the state is looked at when nothing happens: the latency is news, too.
 const LOOK: Duration = Duration::from_secs(5);
 /// Namespaces of one query.
-const NAMESPACES: usize = 100;
+pub(super) const NAMESPACES: usize = 100;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RowsParams {
-    pub(super) clusters: Vec<String>,
+    clusters: Vec<String>,
     kind: String,
     /// All that one may see unless said.
     namespaces: Option<Vec<String>>,
@@ -58,39 +58,58 @@ pub(super) struct RowsParams {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct EventsParams {
-    pub(super) clusters: Vec<String>,
-    pub(super) namespaces: Option<Vec<String>>,
+    clusters: Vec<String>,
+    namespaces: Option<Vec<String>>,
 }
 
-/// What is asked of each cluster.
+/// What is asked of each cluster: of 1 to [`NAMESPACES`] namespaces, or of all.
 #[derive(Clone, Debug)]
 pub(super) struct RowsQuery {
     kind: String,
-    namespaces: Option<Vec<String>>,
+    pub(super) namespaces: Option<Vec<String>>,
     labels: Option<(String, Selector)>,
     fields: Option<String>,
     form: TableForm,
 }
 
+/// Which clusters are asked, 1 to [`CLUSTERS`], and what.
+pub(super) type ClustersAndQuery = (Vec<String>, RowsQuery);
+
 impl RowsQuery {
-    pub(super) fn new(params: &RowsParams) -> Result<Self, Problem> {
-        let labels = params.labels.as_deref().filter(|labels| !labels.is_empty());
-        let labels = labels.map(|text| {
+    pub(super) fn rows(params: RowsParams) -> Result<ClustersAndQuery, Problem> {
+        let RowsParams { clusters, kind, namespaces, labels, fields } = params;
+        let labels = labels.filter(|labels| !labels.is_empty()).map(|text| {
             let selector = text.parse::<Selector>();
-            selector.map(|selector| (text.to_owned(), selector))
+            selector.map(|selector| (text, selector))
         });
-        Ok(Self {
-            kind: params.kind.clone(),
-            namespaces: params.namespaces.clone(),
+        let query = Self {
+            kind,
+            namespaces,
             labels: labels.transpose().map_err(|error| Problem::invalid(error.to_string()))?,
-            fields: params.fields.clone().filter(|fields| !fields.is_empty()),
+            fields: fields.filter(|fields| !fields.is_empty()),
             form: TableForm::Printed,
-        })
+        };
+        query.of(clusters)
     }
 
-    pub(super) fn events(namespaces: Option<Vec<String>>) -> Self {
+    pub(super) fn events(params: EventsParams) -> Result<ClustersAndQuery, Problem> {
+        let EventsParams { clusters, namespaces } = params;
         let kind = "events.v1.".to_owned();
-        Self { kind, namespaces, labels: None, fields: None, form: TableForm::Events }
+        Self { kind, namespaces, labels: None, fields: None, form: TableForm::Events }.of(clusters)
+    }
+
+    /// Of these clusters, within the bounds of both.
+    fn of(self, clusters: Vec<String>) -> Result<ClustersAndQuery, Problem> {
+        if clusters.is_empty() || clusters.len() > CLUSTERS {
+            let detail = format!("say which clusters, 1 to {CLUSTERS} of them");
+            return Err(Problem::invalid(detail));
+        }
+        let named = self.namespaces.as_ref();
+        if named.is_some_and(|named| named.is_empty() || named.len() > NAMESPACES) {
+            let detail = format!("name 1 to {NAMESPACES} namespaces, or none for all");
+            return Err(Problem::invalid(detail));
+        }
+        Ok((clusters, self))
     }
 
     /// What a token is good for: these parameters, and what this user may see by them.
@@ -108,17 +127,9 @@ pub(super) fn streams(
     api: &Api,
     caller: &Caller,
     id: u64,
-    (clusters, query): (Vec<String>, RowsQuery),
+    (clusters, query): &ClustersAndQuery,
     resume: Option<&Value>,
-) -> Result<Vec<Frames>, Problem> {
-    if clusters.is_empty() || clusters.len() > CLUSTERS {
-        let detail = format!("say which clusters, 1 to {CLUSTERS} of them");
-        return Err(Problem::invalid(detail));
-    }
-    if query.namespaces.as_ref().is_some_and(|named| named.is_empty() || named.len() > NAMESPACES) {
-        let detail = format!("name 1 to {NAMESPACES} namespaces, or none for all");
-        return Err(Problem::invalid(detail));
-    }
+) -> Vec<Frames> {
     let alone = clusters.len() == 1;
     let token = |cluster: &str| match resume? {
         Value::String(token) => alone.then_some(token.as_str()),
@@ -128,25 +139,25 @@ pub(super) fn streams(
         let resume = token(cluster).and_then(Token::read);
         ClusterRows::open(api, caller, id, cluster, query.clone(), resume)
     };
-    Ok(clusters.iter().map(part).collect())
+    clusters.iter().map(part).collect()
 }
 
 /// Where a reader is: `EPOCH.REVISION.SEAL`, in hexadecimal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Token {
+pub(super) struct Token {
     epoch: u64,
     revision: u64,
     seal: u64,
 }
 
 impl Token {
-    fn read(text: &str) -> Option<Self> {
+    pub(super) fn read(text: &str) -> Option<Self> {
         let mut parts = text.split('.').map(|part| u64::from_str_radix(part, 16).ok());
         let token = Self { epoch: parts.next()??, revision: parts.next()??, seal: parts.next()?? };
         parts.next().is_none().then_some(token)
     }
 
-    fn text(self) -> String {
+    pub(super) fn text(self) -> String {
         format!("{:x}.{:x}.{:x}", self.epoch, self.revision, self.seal)
     }
 }

@@ -12,14 +12,14 @@ fn a_token_is_read_as_it_was_written_and_nothing_else_is_one() {
 #[test]
 fn a_token_is_good_for_the_same_parameters_and_permissions_alone() {
     let query = |labels: Option<&str>| {
-        RowsQuery::new(&RowsParams {
+        let params = RowsParams {
             clusters: vec!["eu".to_owned()],
             kind: "pods".to_owned(),
             namespaces: None,
             labels: labels.map(ToOwned::to_owned),
             fields: None,
-        })
-        .unwrap()
+        };
+        RowsQuery::rows(params).unwrap().1
     };
     let (admin, nobody) = (Permissions::admin(), Permissions::default());
     assert_eq!(query(None).seal(&admin), query(None).seal(&admin));
