@@ -87,6 +87,8 @@ pub struct NetConfig {
     pub grace: Duration,
     /// How packets between nodes are encrypted; none if they are not.
     pub encryption: Option<PodEncryption>,
+    /// The node's WireGuard interface, if it has one: what goes into it keeps its source.
+    pub tunnel: Option<String>,
     /// Whether the store is an API server: then there are namespaces, and a controller leads.
     pub kubernetes: bool,
 }
@@ -278,7 +280,7 @@ pub fn start_with(
         masqueraded,
         tasks_of_kernel,
     )
-    .with_tunnel(config.encryption.as_ref().map(|it| it.interface.clone()));
+    .with_tunnel(config.tunnel);
     let pace = masquerade::PACE;
     let masquerading =
         reconcile("masquerade", key.clone(), pace, masquerading, ledger.clone(), stop.clone());

@@ -105,7 +105,7 @@ pub(crate) struct MasqueradeReconciler {
     /// The last reading of each counter: the kernel's begin at zero with the rule.
     counted: BTreeMap<Arc<str>, u64>,
     statistics: Option<Statistics>,
-    /// The interface through which packets to pods and nodes are encrypted.
+    /// The interface through which packets to pods of other nodes and of other clusters are encrypted.
     tunnel: Option<String>,
 }
 

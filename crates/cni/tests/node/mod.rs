@@ -250,6 +250,7 @@ async fn begin(
         // STATUS says how the daemon is, not how it was.
         grace: Duration::ZERO,
         encryption: None,
+        tunnel: None,
         kubernetes: false,
     };
     let context = DaemonContext {

@@ -111,6 +111,7 @@ pub(crate) fn serve(
             export_table: Some(119),
             grace,
             encryption: None,
+            tunnel: None,
             kubernetes: false,
         };
         let context =

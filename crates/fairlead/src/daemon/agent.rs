@@ -237,6 +237,8 @@ fn begin_net(
         egress_port: net.egress_port,
         export_table: net.export_table,
         grace: net.grace,
+        tunnel: (config.mesh.wireguard || encryption.is_some())
+            .then(|| config.mesh.interface.clone()),
         encryption,
         kubernetes: config.store == Store::Kubernetes,
     };

@@ -253,6 +253,7 @@ impl Daemon {
             export_table: Some(119),
             grace: Duration::ZERO,
             encryption: None,
+            tunnel: None,
             kubernetes: false,
         };
         let (stop, stopped) = channel::<()>();
