@@ -42,12 +42,12 @@ impl Publisher {
         }
         self.generation += 1;
         let program = Arc::new(self.compiler.program(node, self.generation));
-        self.set_newest(node.into(), Some(Arc::clone(&program)));
+        self.set_newest(&node.into(), Some(&program));
         program
     }
 
     pub fn forget(&mut self, node: &str) {
-        self.set_newest(node.into(), None);
+        self.set_newest(&node.into(), None);
     }
 
     /// The nodes whose program is another one after the changes since the last time.
@@ -60,7 +60,7 @@ impl Publisher {
             let program = self.compiler.program(&node, self.generation);
             if !Delta::between(before, &program).is_empty() {
                 let program = Arc::new(program);
-                self.set_newest(Arc::clone(&node), Some(Arc::clone(&program)));
+                self.set_newest(&node, Some(&program));
                 published.push((node, program));
             }
         }
@@ -77,24 +77,25 @@ impl Publisher {
         nodes
     }
 
-    fn set_newest(&mut self, node: Arc<str>, program: Option<Arc<Program>>) {
-        let before = match &program {
-            Some(program) => self.newest.insert(Arc::clone(&node), Arc::clone(program)),
-            None => self.newest.remove(&node),
+    fn set_newest(&mut self, node: &Arc<str>, program: Option<&Arc<Program>>) {
+        let before = match program {
+            Some(program) => self.newest.insert(Arc::clone(node), Arc::clone(program)),
+            None => self.newest.remove(node),
         };
-        let has = |program: &Option<Arc<Program>>, set: &SetId| {
-            program.as_ref().is_some_and(|program| program.sets.contains_key(set))
+        let before = before.as_ref();
+        let has = |program: Option<&Arc<Program>>, set: &SetId| {
+            program.is_some_and(|program| program.sets.contains_key(set))
         };
-        for set in before.iter().flat_map(|it| it.sets.keys()).filter(|set| !has(&program, set)) {
+        for set in before.iter().flat_map(|it| it.sets.keys()).filter(|set| !has(program, set)) {
             if let Some(nodes) = self.with_set.get_mut(set) {
-                nodes.remove(&node);
+                nodes.remove(node);
                 if nodes.is_empty() {
                     self.with_set.remove(set);
                 }
             }
         }
-        for set in program.iter().flat_map(|it| it.sets.keys()).filter(|set| !has(&before, set)) {
-            self.with_set.entry(*set).or_default().insert(Arc::clone(&node));
+        for set in program.iter().flat_map(|it| it.sets.keys()).filter(|set| !has(before, set)) {
+            self.with_set.entry(*set).or_default().insert(Arc::clone(node));
         }
     }
 

@@ -15,6 +15,7 @@ use install::on_nodes::{self, Task};
 use install::record::Record;
 use install::rollout::Rollout;
 use install::status::{ObservedInstallation, Status, assess};
+use install::values::Values;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
@@ -269,10 +270,10 @@ fn run_install(args: &Install) -> Verdict {
         let before = Record::read(&cluster, namespace).await.map_err(|error| explain(&error))?;
         let chosen = before.as_ref().map(|record| &record.chosen);
         let kept = chosen.filter(|_| !args.reset_values);
-        let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
         if let Some(before) = before.as_ref().filter(|_| !args.force) {
-            keep_network(&cluster, namespace, before, &rendered.values).await?;
+            keep_network(&cluster, namespace, before, &args.chart.values(kept)?).await?;
         }
+        let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
         if !args.skip_checks {
             let now = Timestamp::now();
             let checked = check::check(&cluster, namespace, &rendered.objects, now).await;
@@ -295,14 +296,16 @@ fn run_install(args: &Install) -> Verdict {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Refuses to take the pod network away by values that were left out.
+/// Refuses to take the pod network away by values that were left out. It is asked before the chart is, which may
+/// refuse the same values for a lesser reason.
 async fn keep_network(
     cluster: &Cluster,
     namespace: &str,
     before: &Record,
-    values: &Value,
+    chosen: &Values,
 ) -> Result<(), Failure> {
-    if !install::remove::takes_network(&before.values, values) {
+    // The chart's own value is false.
+    if !install::remove::takes_network(&before.values, &chosen.as_json()) {
         return Ok(());
     }
     let users = install::remove::pods_on_our_network(cluster, namespace)
@@ -374,10 +377,10 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> Verdict {
         let namespace = args.cluster.namespace();
         let before = recorded(&cluster, namespace).await?;
         let kept = (!args.reset_values).then_some(&before.chosen);
-        let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
         if !args.force {
-            keep_network(&cluster, namespace, &before, &rendered.values).await?;
+            keep_network(&cluster, namespace, &before, &args.chart.values(kept)?).await?;
         }
+        let rendered = args.cluster.render(&cluster, &args.chart, kept).await?;
         let wanted = args.chart.record(&rendered, kept)?;
         let mut rollout = Rollout {
             cluster: &cluster,

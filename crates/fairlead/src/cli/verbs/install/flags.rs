@@ -77,7 +77,7 @@ pub(super) struct ChartFlags {
 
 impl ChartFlags {
     /// The values that the user chose, on top of those chosen before.
-    fn values(&self, before: Option<&Value>) -> Result<Values, Failure> {
+    pub(super) fn values(&self, before: Option<&Value>) -> Result<Values, Failure> {
         let mut values = Values::default();
         if let Some(before) = before {
             let text = before.to_string();
