@@ -37,6 +37,11 @@ impl Series {
         self.points.last().map_or(0.0, |(_, value)| *value)
     }
 
+    /// The points that are amounts: a series may have anything that its format can say, infinity too.
+    fn finite(&self) -> impl Iterator<Item = &(Option<Millis>, f64)> {
+        self.points.iter().filter(|(_, value)| value.is_finite())
+    }
+
     fn label(&self, names: &[&str]) -> Option<&str> {
         let mut labels = self.labels.iter();
         labels.find(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value.as_str())

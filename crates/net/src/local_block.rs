@@ -7,7 +7,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use objects::kinds::Networks;
+use objects::kinds::{MOST_BLOCK_BITS, Networks};
 
 /// The two addresses at one offset of a block; one is missing where the block has one family.
 pub(crate) type AddressPair = (Option<Ipv4Addr>, Option<Ipv6Addr>);
@@ -29,7 +29,8 @@ pub struct LocalBlock {
 impl LocalBlock {
     /// Returns none if `networks` are empty, or larger than any pool's blocks.
     pub(crate) fn new(pool: Arc<str>, networks: Networks, next: u32) -> Option<Self> {
-        let size = 1_u32.checked_shl(u32::from(networks.host_bits()?)).filter(|n| *n <= 1 << 24)?;
+        let bits = networks.host_bits().filter(|bits| *bits <= MOST_BLOCK_BITS)?;
+        let size = 1_u32 << bits;
         let words = size.div_ceil(64) as usize;
         let next = next % size;
         Some(Self { pool, networks, cordoned: None, next, taken: vec![0; words], used: 0 })

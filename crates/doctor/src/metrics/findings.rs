@@ -334,7 +334,7 @@ impl Metrics {
         for name in ["container_memory_working_set_bytes", "process_resident_memory_bytes"] {
             for used in self.named(name) {
                 let limit = limits.get(&container(used)).copied();
-                facts.extend(used.points.iter().map(|(at, value)| MemoryFact {
+                facts.extend(used.finite().map(|(at, value)| MemoryFact {
                     used: *value,
                     limit,
                     at: *at,
@@ -354,7 +354,7 @@ impl Metrics {
             ("container_memory_working_set_bytes", "bytes"),
         ] {
             for series in self.named(name).take(4) {
-                for (at, value) in &series.points {
+                for (at, value) in series.finite() {
                     let shown = if unit == "bytes" {
                         figures::bytes(*value)
                     } else {

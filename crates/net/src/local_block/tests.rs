@@ -27,6 +27,16 @@ fn the_next_address_is_the_one_after_the_last_round_and_round() {
 }
 
 #[test]
+fn a_block_larger_than_any_of_a_pool_is_none() {
+    let made = |ipv4: &str| {
+        let networks = Networks { ipv4: ipv4.parse().ok(), ipv6: None };
+        LocalBlock::new("default".into(), networks, 0).is_some()
+    };
+    assert!(made("10.0.0.0/16"));
+    assert!(!made("10.0.0.0/15"));
+}
+
+#[test]
 fn both_families_have_the_same_place() {
     let block = block("10.0.0.32/27", "fd00::20/123");
     let (ipv4, ipv6) = block.addresses(5);

@@ -68,6 +68,13 @@ fn memory_is_held_against_the_limit_of_the_same_container() {
 }
 
 #[test]
+fn an_amount_without_an_end_is_none() {
+    let metrics = metrics(&["process_resident_memory_bytes 1e9000\ngo_goroutines NaN\n"]);
+    assert!(metrics.events().is_empty());
+    assert!(metrics.memory().is_empty());
+}
+
+#[test]
 fn a_call_is_told_apart_from_how_it_went() {
     assert_eq!(outcome("Add OK"), ("Add".into(), true));
     assert_eq!(outcome("Add Failed"), ("Add".into(), false));
