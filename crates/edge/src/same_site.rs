@@ -31,7 +31,13 @@ pub(crate) fn is_local(headers: &HeaderMap) -> bool {
 
 fn names_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<http::uri::Authority>() else { return false };
-    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let host = authority.host();
+    // The parser takes anything between an address in brackets and the port.
+    let port = authority.as_str().strip_prefix(host);
+    if port.is_none_or(|port| !port.is_empty() && !port.starts_with(':')) {
+        return false;
+    }
+    let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
@@ -46,9 +52,14 @@ mod tests {
         for local in ["localhost:7682", "127.0.0.1:7682", "127.9.9.9", "[::1]:7682", "localhost"] {
             assert!(names_loopback(local), "{local}");
         }
-        for other in
-            ["evil.example:7682", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost.evil"]
-        {
+        for other in [
+            "evil.example:7682",
+            "127.0.0.1.evil.example",
+            "10.0.0.1",
+            "",
+            "localhost.evil",
+            "[::1]127:1",
+        ] {
             assert!(!names_loopback(other), "{other}");
         }
     }
