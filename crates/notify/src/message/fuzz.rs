@@ -20,7 +20,7 @@ pub fn messages(bytes: &[u8]) {
         assert!(message.len() <= most, "{} bytes", message.len());
         assert!(!text.contains(char::is_control), "{text:?}");
         // The structured data ends where it should, and not in a value.
-        let data = text.split_once(" [").map(|(_, rest)| rest).expect("it has structured data");
+        let data = text.splitn(7, ' ').nth(6).expect("it has structured data");
         let (mut quoted, mut escaped, mut end) = (false, false, None);
         for (at, c) in data.char_indices() {
             match c {

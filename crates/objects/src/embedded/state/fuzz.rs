@@ -13,8 +13,10 @@ pub fn stored_objects(bytes: &[u8]) {
     let lines = bytes.split(|byte| *byte == b'\n');
     let read = lines.map_while(|line| serde_json::from_slice::<DynamicObject>(line).ok());
     let objects: Vec<_> = read.map(|object| (Arc::clone(&kind), Id::of(&object), object)).collect();
-    // A number with a fraction may lose its last digit.
-    for (_, _, object) in objects.iter().filter(|(_, _, object)| !has_fraction(&object.data)) {
+    // A number with a fraction may lose its last digit, and an object without a type, which the store never
+    // writes, the half of one.
+    let is_kept = |object: &DynamicObject| object.types.is_some() && !has_fraction(&object.data);
+    for (_, _, object) in objects.iter().filter(|(_, _, object)| is_kept(object)) {
         let json = serde_json::to_vec(object).expect("an object is plain values");
         let again: DynamicObject = serde_json::from_slice(&json).expect("what was written is read");
         assert_eq!(again, *object);
