@@ -8,7 +8,7 @@
 //! - A wall clock that jumps, the controller's or an agent's, makes nothing forgotten or folded that
 //!   would not have been. What is old is said only by a clock that has gone on without a jump for a
 //!   24th of the time that makes it so: an hour of a day.
-//! - `publish` costs a pointer for each chunk of the table, and nothing if nothing changed; what
+//! - `publish` costs a pointer for each span of chunks of the table, and nothing if nothing changed; what
 //!   changes after it costs a copy of its chunk, once. `age` costs the `places` it is given.
 
 use std::sync::Arc;
