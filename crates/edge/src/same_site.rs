@@ -32,9 +32,12 @@ pub(crate) fn is_local(headers: &HeaderMap) -> bool {
 fn names_loopback(authority: &str) -> bool {
     let Ok(authority) = authority.parse::<http::uri::Authority>() else { return false };
     let host = authority.host();
-    // The parser takes anything between an address in brackets and the port.
-    let port = authority.as_str().strip_prefix(host);
-    if port.is_none_or(|port| !port.is_empty() && !port.starts_with(':')) {
+    // The parser takes anything after an address in brackets, and any word for a port.
+    let is_port = |rest: &str| {
+        let port = rest.strip_prefix(':');
+        rest.is_empty() || port.is_some_and(|it| it.bytes().all(|digit| digit.is_ascii_digit()))
+    };
+    if !authority.as_str().strip_prefix(host).is_some_and(is_port) {
         return false;
     }
     let host = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
@@ -59,6 +62,7 @@ mod tests {
             "",
             "localhost.evil",
             "[::1]127:1",
+            "127.0.0.1:'680",
         ] {
             assert!(!names_loopback(other), "{other}");
         }

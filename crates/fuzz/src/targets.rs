@@ -63,7 +63,7 @@ pub const TARGETS: &[Target] = &[
     target("image_report", documents::image_report, 1024, 256),
     target("kubeconfig", fleet::fuzz::kubeconfig, 1024, 512),
     target("manifests", documents::manifests, 1024, 512),
-    target("neuvector", documents::neuvector, 1024, 2048),
+    target("neuvector", documents::neuvector, 1024, 1 << 16),
     target("policies", documents::policies, 1024, 512),
     target("review", documents::review, 1024, 512),
     target("selector", texts::selector, 256, 128),
