@@ -42,9 +42,8 @@ export function ReceiversTab() {
     });
   const columns: TableColumn<ReceiverState>[] = [
     { id: "name", title: t("Receiver"), width: "minmax(80px, 1fr)", cell: ({ name, spec }) => <span title={String(spec["comment"] ?? name)}>{name}</span> },
-    { id: "type", title: t("Where"), width: "minmax(130px, 2.4fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
-    { id: "state", title: t("State"), width: "76px", cell: ({ state }) => <span class={`tag ${TONES[state] ?? ""}`}>{state}</span> },
-    { id: "why", title: t("Why"), width: "minmax(80px, 2fr)", wrap: true, cell: ({ why, since, attempts }) => why && <span class="bad-text">{why}{since && <span class="muted">{" "}{rich("For {age}, {attempts} {what}.", { age: <Age time={since} />, attempts, what: attempts === 1 ? t("try") : t("tries") })}</span>}</span> },
+    { id: "type", title: t("Where"), width: "minmax(116px, 2.4fr)", cell: ({ type, spec }) => <span title={placeOf(spec)}>{type} <span class="faint">{placeOf(spec)}</span></span> },
+    { id: "state", title: t("State"), width: "minmax(84px, 2fr)", wrap: true, cell: ({ state, why, since, attempts }) => <span><span class={`tag ${TONES[state] ?? ""}`}>{state}</span>{why && <span class="bad-text">{" "}{why}{since && <span class="muted">{" "}{rich("For {age}, {attempts} {what}.", { age: <Age time={since} />, attempts, what: attempts === 1 ? t("try") : t("tries") })}</span>}</span>}</span> },
     { id: "queued", title: t("Waiting"), width: "72px", end: true, cell: ({ queued }) => (queued ? <span class="warn-text">{queued.toLocaleString(locale)}</span> : "") },
     { id: "delivered", title: t("Taken"), width: "64px", end: true, cell: ({ delivered }) => delivered.toLocaleString(locale) },
     { id: "dropped", title: t("Lost"), width: "50px", end: true, cell: ({ dropped }) => (dropped ? <span class="bad-text">{dropped.toLocaleString(locale)}</span> : "") },
