@@ -116,6 +116,7 @@ impl Cluster {
             },
             key_lifetime: None,
             announce: Duration::from_secs(5),
+            preshared_keys: None,
             mesh: true,
             cluster: None,
         };

@@ -91,6 +91,7 @@ impl Cluster {
             // The second cluster's node changes its key all the time.
             key_lifetime: (i == 1).then_some(Duration::from_secs(5)),
             announce: Duration::from_secs(5),
+            preshared_keys: None,
             mesh: true,
             cluster: None,
         };

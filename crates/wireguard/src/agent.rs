@@ -7,6 +7,7 @@
 //! WireguardNode ──watch──►   ▲                └──► targets ──► prober
 //! PodNetwork (net) ──────►   └── who does not answer ────────────┘
 //! key file ───► WireguardNode (publicKey; nextPublicKey while the key is about to change)
+//! file of preshared keys ──► Tunnel
 //! ```
 //!
 //! - While the store has not listed all peers, the interface keeps those that it has.
@@ -25,6 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use kernel::netns::Namespace;
 use objects::kinds::{WireguardNode, WireguardNodeSpec, WireguardPeer};
 use objects::{Attempt, Expected, Id, Next, Objects, Pace, Reconciler, Watched, Within, reconcile};
@@ -38,6 +40,7 @@ use crate::cluster::{self, ClusterRoutes, ClusterTunnels, Encryption, KeysSaid, 
 use crate::key::{KeyFile, KeyFileError, PrivateKey, PublicKey};
 use crate::names::{self, Name, Names};
 use crate::path;
+use crate::preshared::{PresharedKeys, PresharedKeysError};
 use crate::prober::{Prober, Probes, Targets, Verdicts};
 use crate::report::{Due, Written, report};
 use crate::tunnel::{Tunnel, TunnelConfig, TunnelError, TunnelStatus};
@@ -68,6 +71,8 @@ pub struct AgentConfig {
     pub key_lifetime: Option<Duration>,
     /// How long the next key is known before it is used.
     pub announce: Duration,
+    /// A file of keys that nodes share beside their own; none for none.
+    pub preshared_keys: Option<PathBuf>,
     /// Whether the interface carries packets of meshes: then `WireguardPeer`s are its peers.
     pub mesh: bool,
     /// Whether it carries packets between pods of this cluster.
@@ -90,6 +95,8 @@ pub struct ClusterEncryption {
 pub enum AgentError {
     #[error(transparent)]
     Key(#[from] KeyFileError),
+    #[error(transparent)]
+    PresharedKeys(#[from] PresharedKeysError),
     #[error(transparent)]
     Tunnel(#[from] TunnelError),
     #[error("the node's WireguardNode cannot be written")]
@@ -259,8 +266,22 @@ impl Reconciler for TunnelReconciler {
         attempt.step("open");
         let (config, namespace) = (self.config.clone(), Arc::clone(&self.namespace));
         let interface = self.interface.take();
-        let mut interface =
-            self.blocking(deadline, move || keep(&config, &namespace, interface)).await??;
+        let (mut interface, preshared) = self
+            .blocking(deadline, move || {
+                // What is wrong with the file leaves the interface as it is.
+                let interface = keep(&config, &namespace, interface)?;
+                let keys = config.preshared_keys.as_deref().map(PresharedKeys::load).transpose();
+                Ok::<_, AgentError>((interface, keys))
+            })
+            .await??;
+        let preshared = match preshared {
+            Ok(keys) => keys.unwrap_or_default(),
+            Err(error) => {
+                self.interface = Some(interface);
+                return Err(error.into());
+            }
+        };
+        let now = Timestamp::now();
         let said = self.spec(&interface);
         if self.said.as_ref() != Some(&said) {
             attempt.step("say the key");
@@ -302,9 +323,10 @@ impl Reconciler for TunnelReconciler {
             self.tell_of_moves(&claims);
             let (mut wanted, narrow) = (claims.peers.clone(), verdicts.narrow);
             let (forwarded, external) = (claims.forwarded.clone(), claims.external.clone());
-            if interface.tunnel.is_probed() {
-                let probed = wanted.iter_mut().filter(|(key, _)| !claims.machines.contains(key));
-                for (key, peer) in probed {
+            let nodes = wanted.iter_mut().filter(|(key, _)| !claims.machines.contains(key));
+            for (key, peer) in nodes {
+                peer.preshared_key = preshared.at(now).cloned();
+                if interface.tunnel.is_probed() {
                     peer.allowed_ips.push(path::allowed(*key));
                 }
             }
@@ -368,6 +390,7 @@ impl Reconciler for TunnelReconciler {
         let soon = self.write(&status, deadline).await;
         self.status.publish(Some(status));
         let due = connecting.into_iter().chain(self.claims.moving.due());
+        let due = due.chain(preshared.until_next(now));
         let next = rotating.then_some(ROTATING).into_iter().chain(soon).chain(due).min();
         Ok(next.map_or(Next::OnChange, Next::Within))
     }

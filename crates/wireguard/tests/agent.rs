@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -19,7 +21,7 @@ use objects::{Expected, Id, Objects};
 use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{Host, Sandbox};
 use wireguard::agent::{self, AgentConfig};
-use wireguard::{Implementation, TunnelConfig};
+use wireguard::{Implementation, PresharedKey, TunnelConfig};
 
 const PATIENCE: Duration = Duration::from_secs(90);
 const PORT: u16 = 51820;
@@ -47,9 +49,20 @@ struct Node {
 
 impl Node {
     fn start(host: Host, name: &'static str, outside: &str) -> Self {
+        Self::start_with(host, name, outside, None)
+    }
+
+    /// Starts a node that has these preshared keys.
+    fn start_with(host: Host, name: &'static str, outside: &str, keys: Option<&str>) -> Self {
         let namespace = Arc::new(Namespace::open(host.netns()).unwrap());
         let (dir, tasks) = (tempfile::tempdir().unwrap(), Tasks::new(name));
         let objects = Objects::embedded(&dir.path().join("store"), &tasks).unwrap();
+        let preshared_keys = keys.map(|text| {
+            let path = dir.path().join("preshared-keys");
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o400)).unwrap();
+            path
+        });
         let config = AgentConfig {
             node: name.to_owned(),
             keys: dir.path().join("keys"),
@@ -61,6 +74,7 @@ impl Node {
             },
             key_lifetime: None,
             announce: Duration::from_secs(5),
+            preshared_keys,
             mesh: true,
             cluster: None,
         };
@@ -281,6 +295,47 @@ async fn an_mtu_black_hole_is_found_and_what_is_large_goes_through() {
     run(b.host.command("nft").args(["delete", "table", "inet", "fairlead-mesh"]));
     assert!(!transfer(connect(), Duration::from_secs(3)), "nothing had to be clamped");
     for node in [a, b] {
+        node.tasks.shutdown(Duration::from_secs(5)).await;
+        drop(node.dir);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_not_the_preshared_key_of_the_time_does_not_connect() {
+    testkit::requires!(netns, tun, nft);
+    let sandbox = Sandbox::new();
+    let (_router, hosts) = around(&sandbox, &["a", "b", "c"]);
+    let [a, b, c] = <[Host; 3]>::try_from(hosts).unwrap();
+    let [first, second] = [1, 2].map(|_| PresharedKey::generate().unwrap().to_base64());
+    let changes = jiff::Timestamp::now() + Duration::from_secs(20);
+    let both = format!("{first}\n{second} {changes}\n");
+    let a = Node::start_with(a, "a", "192.0.2.1", Some(&both));
+    let b = Node::start_with(b, "b", "192.0.2.5", Some(&both));
+    let c = Node::start_with(c, "c", "192.0.2.9", Some(&second));
+    a.has_address("10.1.0.1/32");
+    for (other, address, network) in
+        [(&b, "10.2.0.1", "10.2.0.0/16"), (&c, "10.3.0.1", "10.3.0.0/16")]
+    {
+        other.has_address(&format!("{address}/32"));
+        other.says_its_name(SocketAddr::new(address.parse().unwrap(), 7));
+        other.knows(&a, &["10.1.0.0/16"]).await;
+        a.knows(other, &[network]).await;
+    }
+    let socket = a.namespace.run_in(|| UdpSocket::bind("10.1.0.1:0")).unwrap().unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let (at_b, at_c) = ("10.2.0.1:7".parse().unwrap(), "10.3.0.1:7".parse().unwrap());
+    eventually("b has the key of now", async || who(&socket, at_b)).await;
+    let to = echo(&b.namespace, "10.2.0.1");
+    let connected = || TcpStream::connect_timeout(&to, PATIENCE);
+    let stream = a.namespace.run_in(connected).unwrap().unwrap();
+    let before = who(&socket, at_c);
+    if jiff::Timestamp::now() < changes {
+        assert_eq!(before, None, "c has the key of later alone");
+    }
+    eventually("c has the key of later", async || who(&socket, at_c)).await;
+    assert!(jiff::Timestamp::now() >= changes, "c was let in before its key's time");
+    assert!(transfer(stream, PATIENCE), "a connection of before goes on");
+    for node in [a, b, c] {
         node.tasks.shutdown(Duration::from_secs(5)).await;
         drop(node.dir);
     }

@@ -223,6 +223,7 @@ fn config(name: &str, dir: &Path, mode: Encryption, interface: &str) -> AgentCon
         },
         key_lifetime: None,
         announce: PATIENCE,
+        preshared_keys: None,
         mesh: false,
         cluster: Some(ClusterEncryption {
             mode,

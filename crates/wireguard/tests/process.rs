@@ -46,6 +46,7 @@ fn be_an_agent_if_asked() {
             },
             key_lifetime: None,
             announce: PATIENCE,
+            preshared_keys: None,
             mesh: true,
             cluster: None,
         };

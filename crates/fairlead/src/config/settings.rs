@@ -325,6 +325,11 @@ settings! {
         /// How old this node's key may be before it is replaced, without a lost connection
         #[setting("mesh.key-lifetime", "TIME", time("1h", "8760h").or("none"))]
         key_lifetime: Option<Duration> = None,
+
+        /// File of keys that the nodes of all clusters share beside their own, one a line as `wg genpsk`
+        /// prints it, each with the time from which on it is used (docs/mesh.md)
+        #[setting("mesh.preshared-keys", "FILE", optional_file())]
+        preshared_keys: Option<PathBuf> = None,
     }
 }
 

@@ -207,6 +207,7 @@ fn begin_wireguard(
         },
         key_lifetime: mesh.key_lifetime,
         announce: ANNOUNCE,
+        preshared_keys: mesh.preshared_keys.clone(),
         mesh: mesh.wireguard,
         cluster,
     };
