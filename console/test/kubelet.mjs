@@ -99,6 +99,7 @@ export class Kubelet {
       for (let found = unframe(left); found; found = unframe(left)) {
         left = left.subarray(found.length);
         if (found.opcode === 8) return to.end();
+        if (found.opcode === 9) socket.write(frame(found.data, 0x8a));
         if (found.opcode <= 2 && found.data[0] === 0) to.write(found.data.subarray(1));
       }
     });
@@ -115,6 +116,8 @@ export class Kubelet {
       for (let found = unframe(left); found; found = unframe(left)) {
         left = left.subarray(found.length);
         if (found.opcode === 8) return socket.end();
+        // A kubelet answers pings: who does not is taken for lost.
+        if (found.opcode === 9) socket.write(frame(found.data, 0x8a));
         if (found.opcode > 2) continue;
         const [channel, data] = [found.data[0], found.data.subarray(1)];
         if (channel === 4) this.sizes.push(JSON.parse(data.toString()));
@@ -137,8 +140,9 @@ export class Kubelet {
   }
 }
 
-function frame(data) {
-  const head = data.length < 126 ? Buffer.from([0x82, data.length]) : Buffer.from([0x82, 126, data.length >> 8, data.length & 255]);
+/** A frame: of binary data, or of another kind. */
+function frame(data, kind = 0x82) {
+  const head = data.length < 126 ? Buffer.from([kind, data.length]) : Buffer.from([kind, 126, data.length >> 8, data.length & 255]);
   return Buffer.concat([head, data]);
 }
 
