@@ -158,7 +158,10 @@ fn tunnel_problem(status: &Value, tunnel: &Value, ends: &str) -> Option<Finding>
             ),
             (None, Some(at)) => finding(
                 "NoHandshake",
-                format!("{ends}: no handshake with {at}; does a firewall drop its UDP port?"),
+                format!(
+                    "{ends}: no handshake with {at}; does a firewall drop its UDP port, or have the two \
+                     different preshared keys?"
+                ),
             ),
             (Some(last), _) => finding(
                 "TunnelDown",
