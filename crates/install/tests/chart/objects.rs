@@ -171,6 +171,40 @@ fn the_command_lines_are_those_of_the_contract() {
 
 /// Egresses beside another plugin: agents have nothing of the pod network but what egresses need.
 #[test]
+fn preshared_keys_are_a_file_that_the_agent_alone_reads() {
+    let rendered =
+        render("components.guard=false,mesh.wireguard=true,mesh.presharedKeysSecret=mesh-keys");
+    let agent = get(&rendered, "DaemonSet", "fairlead-agent");
+    let flag = "--mesh-preshared-keys=/var/run/secrets/fairlead-mesh/keys";
+    assert!(args(agent).contains(&flag), "{:?}", args(agent));
+    let pod = &agent["spec"]["template"]["spec"];
+    let named = |list: &Value| {
+        let list = list.as_array().unwrap();
+        list.iter().find(|it| it["name"] == "preshared-keys").cloned().unwrap_or_default()
+    };
+    assert_eq!(
+        named(&pod["volumes"])["secret"],
+        json!({"secretName": "mesh-keys", "defaultMode": 0o400, "items": [{"key": "keys", "path": "keys"}]})
+    );
+    let mount = named(&pod["containers"][0]["volumeMounts"]);
+    assert_eq!(
+        (&mount["mountPath"], &mount["readOnly"]),
+        (&json!("/var/run/secrets/fairlead-mesh"), &json!(true))
+    );
+    // Nobody asks the API server for it.
+    let without = render("components.guard=false,mesh.wireguard=true");
+    let roles = |of: &Rendered| -> Vec<Value> {
+        let is_role = |it: &&Value| it["kind"].as_str().is_some_and(|kind| kind.ends_with("Role"));
+        of.objects.iter().filter(is_role).cloned().collect()
+    };
+    assert_eq!(roles(&rendered), roles(&without));
+    assert_eq!(
+        named(&get(&without, "DaemonSet", "fairlead-agent")["spec"]["template"]["spec"]["volumes"]),
+        Value::Null
+    );
+}
+
+#[test]
 fn pods_of_another_plugin_may_use_egresses() {
     let alone = "components.guard=false,components.net=false,net.egress=true";
     let rendered = render(&format!(
