@@ -61,5 +61,14 @@ describe("a held lock", () => {
     await locks.waitFor({ state: "detached" });
   });
 
+  test("without a cluster, pages of clusters say what to do instead of waiting", async () => {
+    for (const path of ["/events", "/c/*/pods", "/map"]) {
+      await page.goto(origin + path);
+      await page.getByRole("heading", { name: "There is no cluster" }).waitFor();
+      await page.locator(".empty").getByRole("link", { name: "Fleet" }).waitFor();
+      assert.equal(await page.locator(".skeleton").count(), 0, path);
+    }
+  });
+
   test("no page complained", () => assert.deepEqual(browser.complaints, []));
 });

@@ -4,7 +4,7 @@ import type { Fetched } from "../api/fetching";
 import { explain } from "../api/problem";
 import { ApiProblem } from "../api/problem";
 import type { ProblemBody } from "../api/schema";
-import { t } from "../language";
+import { rich, t } from "../language";
 
 export function ProblemNotice({ problem, again }: { problem: unknown; again?: (() => void) | undefined }) {
   const { sentence, todo, requestId, again: helps } = explain(problem);
@@ -35,6 +35,11 @@ export function Empty({ title, children }: { title: string; children?: Component
       {children}
     </div>
   );
+}
+
+/** Where clusters are to be looked at and there is none. */
+export function NoCluster() {
+  return <Empty title={t("There is no cluster")}><p>{rich("Add one on the page {link}.", { link: <a href="/">{t("Fleet")}</a> })}</p></Empty>;
 }
 
 /** Lines where text will be; shown only where an answer is due in a moment. */

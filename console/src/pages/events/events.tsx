@@ -6,7 +6,7 @@ import { locale, t } from "../../language";
 import { useRows } from "../../live/live";
 import type { Column, Row } from "../../live/protocol";
 import { selection } from "../../nav";
-import { bodyProblem, Empty, Loading, ProblemNotice } from "../../parts/problem";
+import { bodyProblem, Empty, Loading, NoCluster, ProblemNotice } from "../../parts/problem";
 import { VirtualTable, type TableColumn } from "../../parts/table";
 import { Age } from "../../parts/time";
 import { toast, toastProblem } from "../../parts/toast";
@@ -87,7 +87,7 @@ export default function Events() {
         version={columns}
       >
         {update.matched === 0 && !update.problem && (
-          update.synced ? <Empty title={t("Nothing happened")}>{filter || warnings ? <p>{t("The filter hides {total}.", { total: update.total.toLocaleString(locale) })}</p> : <p>{t("Kubernetes forgets events after an hour, mostly.")}</p>}</Empty> : <div style={{ padding: "14px" }}><Loading lines={6} /></div>
+          fleet.value && names.length === 0 ? <NoCluster /> : update.synced ? <Empty title={t("Nothing happened")}>{filter || warnings ? <p>{t("The filter hides {total}.", { total: update.total.toLocaleString(locale) })}</p> : <p>{t("Kubernetes forgets events after an hour, mostly.")}</p>}</Empty> : <div style={{ padding: "14px" }}><Loading lines={6} /></div>
         )}
       </VirtualTable>
     </div>

@@ -10,7 +10,7 @@ import type { Row } from "../../live/protocol";
 import { tableSubscription } from "../../live/table";
 import { isPinned, kinds as navKinds, pins, togglePin } from "../../nav";
 import { Cross, Pin } from "../../parts/icons";
-import { bodyProblem, Empty, Loading, ProblemNotice } from "../../parts/problem";
+import { bodyProblem, Empty, Loading, NoCluster, ProblemNotice } from "../../parts/problem";
 import { SaveSearch } from "../../parts/star";
 import { VirtualTable } from "../../parts/table";
 import { ALL, explore, object, splitClusters, type ObjectPlace } from "../../places";
@@ -246,7 +246,7 @@ export default function Explore({ params }: PageProps) {
           ]}
         >
           {update.matched === 0 && !update.problem && (
-            update.synced || Object.values(update.states).every(({ state }) => state !== "connecting" && state !== "live") && Object.keys(update.states).length > 0 ? (
+            fleet.value && names.length === 0 ? <NoCluster /> : update.synced || Object.values(update.states).every(({ state }) => state !== "connecting" && state !== "live") && Object.keys(update.states).length > 0 ? (
               <Empty title={update.total ? t("Nothing matches") : served === null ? t("No cluster here serves {kind}", { kind }) : t("There is nothing here")}>
                 {restricted && update.total > 0 && <p>{t("The filter hides {total}.", { total: update.total.toLocaleString(locale) })}{" "}<button type="button" class="button" onClick={() => navigate(explore(selection, kind), { replace: true })}>{t("Clear it")}</button></p>}
                 {!update.total && Object.values(update.states).some(({ state }) => state !== "live") && <p>{t("The line above says which clusters did not answer.")}</p>}

@@ -5,10 +5,10 @@ import { useFetch } from "../../api/fetching";
 import { asProblem } from "../../api/problem";
 import { clusters, resolve } from "../../fleet";
 import { useKeys } from "../../keys";
-import { locale, rich, t } from "../../language";
+import { locale, t } from "../../language";
 import { selection } from "../../nav";
 import { GraphCanvas, usePlaces, type Graph } from "../../parts/graph-canvas";
-import { Empty, Loaded } from "../../parts/problem";
+import { Empty, Loaded, NoCluster } from "../../parts/problem";
 import { ShortTable, type TableColumn } from "../../parts/table";
 import { explore, object } from "../../places";
 import { href, query, setQuery } from "../../router";
@@ -102,7 +102,7 @@ export default function MapPage() {
         {query.value.get("at") && <button type="button" class="button" onClick={() => setQuery({ at: null })}>{t("around {get} ✕", { get: query.value.get("at") })}</button>}
       </header>
       {!cluster ? (
-        <Empty title={t("There is no cluster")}><p>{rich("Add one on the page {link}.", { link: <a href="/">{t("Fleet")}</a> })}</p></Empty>
+        <NoCluster />
       ) : namespace ? (
         <Loaded of={found}>{(data) => <Drawn of={data} cluster={cluster} namespace={namespace} />}</Loaded>
       ) : (

@@ -15,6 +15,7 @@ import { bytes } from "./ends";
 type Edge = ConversationEdge & { verdict?: string | null; rule?: string | null };
 
 const LEVELS = { group: t("by group"), namespace: t("by namespace"), workload: t("by workload") };
+const lines = (count: number) => (count === 1 ? t("line") : t("lines"));
 /** Edges in the table beside the graph; the filter finds the others. */
 const LISTED = 200;
 
@@ -31,7 +32,7 @@ export function GraphTab() {
           {Object.entries(LEVELS).map(([word, text]) => <option key={word} value={word}>{text}</option>)}
         </select>
         {chosen && <button type="button" class="button" onClick={() => setQuery({ node: null })}>{chosen} ✕</button>}
-        {read.data && <span class="muted number">{t("{count} talk, over {count2} lines", { count: read.data.nodes.length.toLocaleString(locale), count2: read.data.edges.length.toLocaleString(locale) })}</span>}
+        {read.data && <span class="muted number">{t("{count} talk, over {count2} {lines}", { lines: lines(read.data.edges.length), count: read.data.nodes.length.toLocaleString(locale), count2: read.data.edges.length.toLocaleString(locale) })}</span>}
       </div>
       <Loaded of={read}>{(graph) => (graph.nodes.length ? <Twins graph={graph} chosen={chosen} text={text} /> : <Empty title={t("Nobody talks yet")}><p>{t("Agents report some seconds after something was said.")}</p></Empty>)}</Loaded>
     </>
@@ -67,7 +68,7 @@ function Twins({ graph, chosen, text }: { graph: ConversationGraph; chosen: stri
     <div class="twins">
       <GraphCanvas graph={picture} places={places} lit={lit} label={t("{count} that talk, drawn; the table beside it says the same", { count: graph.nodes.length })} onChoose={(index) => setQuery({ node: index === null ? null : name(index) }, true)} />
       <aside class="stack" aria-label={t("The same as a table")}>
-        <p class="muted number">{t("{count} lines, {sessions} sessions, {bytes}{what}", { count: edges.length.toLocaleString(locale), sessions: sum.sessions.toLocaleString(locale), bytes: bytes(sum.bytes), what: edges.length > LISTED ? t("; the largest {LISTED} are listed", { LISTED }) : "" })}</p>
+        <p class="muted number">{t("{count} {lines}, {sessions} {times}, {bytes}{what}", { lines: lines(edges.length), times: sum.sessions === 1 ? t("session") : t("sessions"), count: edges.length.toLocaleString(locale), sessions: sum.sessions.toLocaleString(locale), bytes: bytes(sum.bytes), what: edges.length > LISTED ? t("; the largest {LISTED} are listed", { LISTED }) : "" })}</p>
         <ShortTable label={t("Lines of the graph")} columns={columns} rows={edges.slice(0, LISTED)} rowKey={({ client, server }) => `${client} ${server}`} />
       </aside>
     </div>
