@@ -9,9 +9,9 @@
 //! ```
 //!
 //! The kernel's WireGuard is used where the kernel has it. Elsewhere the packets go through this process:
-//! `gotatun` on threads of its own, over a TUN interface. (Of the two implementations in Rust it is the one
-//! that sends and receives in batches, was audited, builds on ring, and leaves TUN, sockets and
-//! configuration to its user; `boringtun` does none of that.)
+//! a device of our own, over a TUN interface, around `gotatun`'s protocol. (Of the two implementations in Rust
+//! it is the one that was audited, builds on ring, and can be had without its I/O. Its own device looks at the
+//! networks of all peers for each change of one, and packets wait for that.)
 //!
 //! Invariants:
 //! 1. A private key leaves neither this crate nor the node; it is readable by its owner alone.
@@ -36,8 +36,8 @@ mod prober;
 mod purge;
 mod report;
 mod rotation;
+mod route_plan;
 mod routes;
-mod tun_queue;
 mod tunnel;
 mod uapi;
 mod udp;
@@ -50,4 +50,5 @@ pub use path::PathStatus;
 pub use peer::{Delta, Peer, PeerStatus, Peers, Routing, delta};
 pub use preshared::PresharedKeysError;
 pub use purge::purge;
+pub use route_plan::PeerChanges;
 pub use tunnel::{Tunnel, TunnelConfig, TunnelError, TunnelStatus};

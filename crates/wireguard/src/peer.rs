@@ -84,9 +84,8 @@ impl Delta {
     }
 }
 
-/// Says what leads from `is` to `wanted`, in as few changes as it takes: to change a peer's networks costs
-/// WireGuard in this process a walk through the networks of all. An endpoint is set when it is said anew, and is otherwise left
-/// to what was heard: a peer that roamed is not called back.
+/// Says what leads from `is` to `wanted`, in as few changes as it takes. An endpoint is set when it is said
+/// anew, and is otherwise left to what was heard: a peer that roamed is not called back.
 pub fn delta(is: &Peers, wanted: &Peers) -> Delta {
     let mut delta = Delta {
         removed: is.keys().filter(|key| !wanted.contains_key(key)).copied().collect(),

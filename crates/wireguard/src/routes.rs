@@ -28,8 +28,8 @@ pub(crate) const ROUTE_PROTOCOL: u8 = 118;
 pub(crate) const GUARD_PROTOCOL: u8 = 117;
 /// Worse than what people and daemons give; IPv6's own default is 1,024.
 pub(crate) const GUARD_METRIC: u32 = 40_000;
-const MAIN_TABLE: u32 = 254;
-const BEFORE_TABLE: u32 = 114;
+pub(crate) const MAIN_TABLE: u32 = 254;
+pub(crate) const BEFORE_TABLE: u32 = 114;
 /// After net's rules, and before the main table's 32766.
 const BEFORE_PRIORITY: u32 = 11_900;
 /// How many changes are sent to the kernel in one call.
@@ -161,19 +161,37 @@ pub(crate) fn read(netlink: &mut Netlink, link: u32) -> Result<(Routed, Vec<Rout
     Ok((ours, foreign.collect()))
 }
 
-/// Makes the routes those that are wanted. What leads elsewhere from now on is replaced, so that no packet
-/// finds no route in between.
+/// Makes the routes those that are wanted.
 pub(crate) fn apply(netlink: &mut Netlink, is: &Routed, wanted: &Routed) -> Result<(), Error> {
-    let route = |((table, destination), kind): (&(u32, IpNet), &RouteKind)| Route {
-        destination: *destination,
-        table: *table,
+    let own = |(at, kind): (&(u32, IpNet), &RouteKind)| (*at, *kind);
+    let new = wanted.iter().filter(|(at, kind)| is.get(at) != Some(kind)).map(own);
+    let gone = is.iter().filter(|(at, _)| !wanted.contains_key(at)).map(own);
+    change(netlink, new, gone, (has_before(is), has_before(wanted)))
+}
+
+/// Returns whether there are routes in the table before the main one, whose number is the lower.
+pub(crate) fn has_before(routed: &Routed) -> bool {
+    routed.keys().next().is_some_and(|(table, _)| *table == BEFORE_TABLE)
+}
+
+/// Makes new routes, and then removes those that are gone. What leads elsewhere from now on is replaced, so
+/// that no packet finds no route in between. `before` says whether there were and will be routes in the table
+/// before the main one.
+pub(crate) fn change(
+    netlink: &mut Netlink,
+    new: impl Iterator<Item = ((u32, IpNet), RouteKind)>,
+    gone: impl Iterator<Item = ((u32, IpNet), RouteKind)>,
+    before: (bool, bool),
+) -> Result<(), Error> {
+    let route = |((table, destination), kind): ((u32, IpNet), RouteKind)| Route {
+        destination,
+        table,
         protocol: ROUTE_PROTOCOL,
-        kind: *kind,
+        kind,
     };
-    let has_before = |routed: &Routed| routed.keys().any(|(table, _)| *table == BEFORE_TABLE);
-    let new = wanted.iter().filter(|(at, kind)| is.get(at) != Some(kind));
     send(netlink, new.map(|it| Change::Route(route(it))))?;
-    if has_before(wanted) {
+    let (had_before, has_before) = before;
+    if has_before {
         for rule in before_rules() {
             match netlink.apply(&[Change::Rule(rule)]) {
                 Err(error) if error.already_exists() => {}
@@ -181,15 +199,14 @@ pub(crate) fn apply(netlink: &mut Netlink, is: &Routed, wanted: &Routed) -> Resu
             }
         }
     }
-    let gone = is.iter().filter(|(at, _)| !wanted.contains_key(at));
-    for change in gone.map(|it| Change::DeleteRoute(route(it))).collect::<Vec<_>>() {
+    for change in gone.map(|it| Change::DeleteRoute(route(it))) {
         match netlink.apply(&[change]) {
             // Somebody else removed it.
             Err(error) if error.not_found() => {}
             result => result?,
         }
     }
-    if has_before(is) && !has_before(wanted) { remove_rules(netlink) } else { Ok(()) }
+    if had_before && !has_before { remove_rules(netlink) } else { Ok(()) }
 }
 
 fn before_rules() -> [Rule; 2] {

@@ -24,6 +24,7 @@ use crate::key::{PrivateKey, PublicKey};
 use crate::path;
 use crate::peer::{Peer, PeerStatus, Peers, Routing, delta};
 use crate::rotation;
+use crate::route_plan::{self, PeerChanges, RoutePlan};
 use crate::routes::{self, Routed, Wanted};
 use crate::userspace::{LARGEST_MTU, Userspace};
 
@@ -112,6 +113,8 @@ pub struct Tunnel {
     unrouted: BTreeSet<IpNet>,
     kept: BTreeSet<IpNet>,
     lost: BTreeSet<String>,
+    /// What one peer's change changes of these; none if all are to be looked at.
+    plan: Option<RoutePlan>,
     /// What is sent to a gateway of this cluster.
     forwarded: BTreeMap<IpNet, Gateway>,
     /// The ranges of machines outside of clusters.
@@ -178,6 +181,7 @@ impl Tunnel {
             unrouted: BTreeSet::new(),
             kept: BTreeSet::new(),
             lost: BTreeSet::new(),
+            plan: None,
             forwarded: BTreeMap::new(),
             external: BTreeSet::new(),
             is_loose: false,
@@ -229,26 +233,98 @@ impl Tunnel {
         self.mtu
     }
 
-    /// Makes the peers those that are wanted.
+    /// Makes the peers those that are wanted. To tell what differs costs a look at each; who knows what
+    /// differs says so by [`Tunnel::change_peers`].
     pub fn set_peers(&mut self, wanted: Peers) -> Result<(), TunnelError> {
-        self.wanted = wanted;
-        self.apply()
+        if self.plan.is_none() {
+            self.wanted = wanted;
+            return self.apply();
+        }
+        let gone = self.wanted.keys().filter(|key| !wanted.contains_key(key));
+        let mut changes: PeerChanges = gone.map(|key| (*key, None)).collect();
+        let new = wanted.into_iter().filter(|(key, peer)| self.wanted.get(key) != Some(peer));
+        changes.extend(new.map(|(key, peer)| (key, Some(peer))));
+        self.change_peers(changes)
+    }
+
+    /// Makes some peers those that are wanted, and leaves all others. It costs what these have, however many
+    /// others there are.
+    pub fn change_peers(&mut self, changes: PeerChanges) -> Result<(), TunnelError> {
+        let is_plain = changes.values().flatten().all(route_plan::is_plain);
+        match self.plan.take().filter(|_| is_plain) {
+            Some(mut plan) => {
+                // What fails is looked at as a whole the next time.
+                self.change_planned(changes, &mut plan)?;
+                self.plan = Some(plan);
+                Ok(())
+            }
+            None => {
+                want(&mut self.wanted, changes);
+                self.apply()
+            }
+        }
+    }
+
+    /// Makes changes that concern nothing but the peers themselves and their routes.
+    fn change_planned(
+        &mut self,
+        changes: PeerChanges,
+        plan: &mut RoutePlan,
+    ) -> Result<(), TunnelError> {
+        if !changes.values().flatten().all(is_usual) {
+            self.loosen();
+        }
+        let old = |key: &PublicKey| Some((*key, self.applied.get(key)?.clone()));
+        let new = |(key, new): (&PublicKey, &Option<Peer>)| Some((*key, new.clone()?));
+        let delta = delta(
+            &changes.keys().filter_map(old).collect(),
+            &changes.iter().filter_map(new).collect(),
+        );
+        let mut wanted = Wanted {
+            routed: self.routed.take().unwrap_or_default(),
+            guarded: self.guarded.take().unwrap_or_default(),
+            unrouted: std::mem::take(&mut self.unrouted),
+            ..Wanted::default()
+        };
+        let had_before = routes::has_before(&wanted.routed);
+        let differs = plan.change(&self.wanted, &changes, &mut wanted);
+        let before = (had_before, routes::has_before(&wanted.routed));
+        self.unrouted = wanted.unrouted;
+        // No packet for a new network leaves in clear text, whatever fails after this.
+        let guarding = routes::guard(&mut self.netlink, differs.guarded.iter());
+        want(&mut self.wanted, changes.clone());
+        guarding?;
+        if !delta.is_empty() {
+            self.device.apply(&delta)?;
+            want(&mut self.applied, changes);
+        }
+        let (new, gone) = (differs.new.into_iter(), differs.gone.into_iter());
+        routes::change(&mut self.netlink, new, gone, before)?;
+        routes::unguard(&mut self.netlink, differs.unguarded.iter())?;
+        (self.routed, self.guarded) = (Some(wanted.routed), Some(wanted.guarded));
+        Ok(())
     }
 
     /// Says on the way to which peers only smaller packets fit: their routes have that size. It is used
     /// when peers are set next.
     pub fn set_narrow(&mut self, narrow: BTreeMap<PublicKey, u32>) {
-        self.narrow = narrow;
+        if self.narrow != narrow {
+            (self.narrow, self.plan) = (narrow, None);
+        }
     }
 
     /// Says what is sent to gateways of this cluster. It is used when peers are set next.
     pub(crate) fn set_forwarded(&mut self, forwarded: BTreeMap<IpNet, Gateway>) {
-        self.forwarded = forwarded;
+        if self.forwarded != forwarded {
+            (self.forwarded, self.plan) = (forwarded, None);
+        }
     }
 
     /// Says in which ranges nothing is sent but to peers. It is used when peers are set next.
     pub(crate) fn set_external(&mut self, external: BTreeSet<IpNet>) {
-        self.external = external;
+        if self.external != external {
+            (self.external, self.plan) = (external, None);
+        }
     }
 
     /// Has the interface take packets from networks to which another one has the routes: while networks
@@ -271,7 +347,7 @@ impl Tunnel {
     /// Lets successors that have connected take over, and repairs routes that others removed. To be called
     /// every second or so while [`Tunnel::is_rotating`], else every half minute.
     pub fn converge(&mut self) -> Result<(), TunnelError> {
-        (self.routed, self.guarded) = (None, None);
+        (self.routed, self.guarded, self.plan) = (None, None, None);
         self.apply()
     }
 
@@ -302,13 +378,14 @@ impl Tunnel {
         Ok(())
     }
 
+    /// Looks at all peers and routes, and makes what differs.
     fn apply(&mut self) -> Result<(), TunnelError> {
+        self.plan = None;
         let effective = if self.is_rotating() {
             rotation::effective(&self.wanted, &self.device.status()?)
         } else {
             self.wanted.clone()
         };
-        let is_usual = |peer: &Peer| matches!(peer.routing, Routing::Main | Routing::Cluster);
         if !effective.values().all(is_usual) {
             self.loosen();
         }
@@ -344,6 +421,9 @@ impl Tunnel {
         routes::unguard(&mut self.netlink, guarded.difference(&wanted_guards))?;
         (self.guarded, self.routed) = (Some(wanted_guards), Some(routed));
         (self.unrouted, self.kept, self.lost) = (unrouted, kept, lost);
+        if self.forwarded.is_empty() {
+            self.plan = RoutePlan::new(self.link, &self.wanted, &self.narrow, &self.external);
+        }
         Ok(())
     }
 
@@ -389,6 +469,20 @@ impl Tunnel {
         match self.netlink.apply(&[Change::Delete(link)]) {
             Err(error) if !error.not_found() => Err(error.into()),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Whether the other end may only send by this interface what is sent to it by this interface.
+fn is_usual(peer: &Peer) -> bool {
+    matches!(peer.routing, Routing::Main | Routing::Cluster)
+}
+
+fn want(peers: &mut Peers, changes: PeerChanges) {
+    for (key, new) in changes {
+        match new {
+            Some(peer) => drop(peers.insert(key, peer)),
+            None => drop(peers.remove(&key)),
         }
     }
 }

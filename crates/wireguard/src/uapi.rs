@@ -18,7 +18,7 @@ use stallproof::accept::{ConnectionLimits, WhenFull, accept};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::userspace::UserspaceDevice;
+use crate::userspace::Shared;
 
 const CONNECTIONS: usize = 8;
 const ANSWERED_WITHIN: Duration = Duration::from_secs(5);
@@ -59,7 +59,7 @@ impl Drop for UapiSocket {
 }
 
 /// Answers until `tasks` stops.
-pub(crate) async fn serve(mut socket: UapiSocket, device: &Arc<UserspaceDevice>, tasks: &Tasks) {
+pub(crate) async fn serve(mut socket: UapiSocket, device: &Arc<Shared>, tasks: &Tasks) {
     let Some(listener) = socket.listener.take() else { return };
     let limits =
         ConnectionLimits { when_full: WhenFull::CutOldest, ..ConnectionLimits::total(CONNECTIONS) };
@@ -74,13 +74,13 @@ pub(crate) async fn serve(mut socket: UapiSocket, device: &Arc<UserspaceDevice>,
     accept(listener, "uapi", limits, tasks, serve, drop).await;
 }
 
-async fn answer(stream: UnixStream, device: &UserspaceDevice) -> io::Result<()> {
+async fn answer(stream: UnixStream, device: &Shared) -> io::Result<()> {
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read.take(LONGEST_REQUEST)).lines();
     while let Some(first) = lines.next_line().await? {
         let answer = match first.as_str() {
             "" => continue,
-            "get=1" => get(device).await,
+            "get=1" => get(device),
             "set=1" => error(NOT_PERMITTED),
             _ => error(NOT_UNDERSTOOD),
         };
@@ -94,40 +94,32 @@ fn error(number: i32) -> String {
     format!("errno={number}\n\n")
 }
 
-async fn get(device: &UserspaceDevice) -> String {
-    let (key, port, peers) = device
-        .read(async |device| {
-            let key = device.private_key().map(|key| hex(key.as_bytes()));
-            (key, device.listen_port(), device.peers().await)
-        })
-        .await;
+fn get(device: &Shared) -> String {
     let mut out = String::new();
     let mut line = |key: &str, value: &dyn std::fmt::Display| {
         let _ = writeln!(out, "{key}={value}");
     };
-    if let Some(key) = key {
-        line("private_key", &key);
-    }
-    line("listen_port", &port);
+    line("private_key", &hex(&device.private_key()));
+    line("listen_port", &device.port());
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    for it in peers {
-        line("public_key", &hex(it.peer.public_key.as_bytes()));
-        if let Some(key) = it.peer.preshared_key {
+    for peer in device.views() {
+        line("public_key", &hex(&peer.key.0));
+        if let Some(key) = peer.preshared_key {
             line("preshared_key", &hex(&key));
         }
         line("protocol_version", &1);
-        if let Some(endpoint) = it.peer.endpoint {
+        if let Some(endpoint) = peer.endpoint {
             line("endpoint", &endpoint);
         }
-        if let Some(ago) = it.stats.last_handshake {
+        if let Some(ago) = peer.last_handshake {
             let then = now.saturating_sub(ago);
             line("last_handshake_time_sec", &then.as_secs());
             line("last_handshake_time_nsec", &then.subsec_nanos());
         }
-        line("tx_bytes", &it.stats.tx_bytes);
-        line("rx_bytes", &it.stats.rx_bytes);
-        line("persistent_keepalive_interval", &it.peer.keepalive.unwrap_or(0));
-        for network in &it.peer.allowed_ips {
+        line("tx_bytes", &peer.sent_bytes);
+        line("rx_bytes", &peer.received_bytes);
+        line("persistent_keepalive_interval", &peer.keepalive.unwrap_or(0));
+        for network in &peer.networks {
             line("allowed_ip", network);
         }
     }

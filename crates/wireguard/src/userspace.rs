@@ -1,56 +1,155 @@
-//! WireGuard in this process: `gotatun` on a runtime and threads of its own, over a TUN interface.
+//! WireGuard in this process: a device of our own on threads of its own, over a TUN interface. `gotatun` has
+//! the protocol: handshakes, keys, timers, cookies.
+//!
+//! ```text
+//! interface ──► outgoing: cut, encrypt ──► UDP socket
+//! interface ◄── incoming: join, check, decrypt ◄── UDP socket
+//!                  timers: keepalives, new keys ──► UDP socket
+//! changes ──► peers, published ◄── all three look there
+//! ```
 //!
 //! Contract:
 //! - Nothing else runs on its threads, and it runs on no other: packets wait for none of the process' work,
 //!   and a flood of packets takes no thread from it.
-//! - `gotatun` bounds its queues at 4,000 packets each; what has no room is dropped, as on any network.
-//! - Every call here blocks its caller for at most [`ANSWERED_WITHIN`].
+//! - There are no queues but the kernel's: a thread that has read a packet sends it on itself. What has no room
+//!   is dropped, as on any network.
+//! - A change is made while packets pass, and costs what it touches.
 //! - The interface is gone when this is dropped or the process ends.
+
+mod allowed;
+mod incoming;
+mod inner;
+mod outgoing;
+mod peers;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::future::Future;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::{self, JoinHandle};
 
-use gotatun::device::configure::{DeviceWrite, PeerMut};
-use gotatun::device::{Device, DeviceBuilder, Error, Peer as DevicePeer};
-use gotatun::x25519;
-use ipnet::IpNet;
-use ipnetwork::IpNetwork;
 use kernel::netns::Namespace;
 use kernel::tun::Tun;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use stallproof::Tasks;
-use tokio::runtime::{Builder, Runtime};
 use tracing::subscriber::NoSubscriber;
 use tracing::warn;
 
 use crate::device::DeviceError;
 use crate::key::{PrivateKey, PublicKey};
-use crate::peer::{Change, Delta, Peer, PeerStatus, Peers};
-use crate::tun_queue::{self, TunReader, TunWriter};
+use crate::peer::{Delta, PeerStatus};
 use crate::uapi::{self, UapiSocket};
-use crate::udp::Sockets;
+use crate::udp::Socket;
+use peers::DevicePeers;
+pub(crate) use peers::PeerView;
 
-/// A change is a few map operations under a lock that packets hold for microseconds.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(10);
-/// How many threads encrypt, decrypt, read and write. `gotatun` has four busy tasks.
-const THREADS: usize = 4;
-/// `gotatun` reads packets into buffers of 4,096 bytes, of which WireGuard takes up to 80.
+/// `gotatun` has packets in buffers of 4,096 bytes, of which WireGuard takes up to 80.
 pub(crate) const LARGEST_MTU: u32 = 4_000;
+/// How often timers are looked at; the shortest of them has a second.
+const TICK: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// How long a socket is waited for that takes no more. Packets wait in the interface's queue meanwhile.
+const WRITABLE_WITHIN: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// How many peers change before packets have their turn: for each `gotatun` looks at the networks of all.
-const CHANGES_AT_ONCE: usize = 16;
+/// What the threads of a device share.
+pub(crate) struct Shared {
+    peers: DevicePeers,
+    tun: Tun,
+    socket: Socket,
+    mtu: u16,
+    /// Readable, and never read, from the moment at which the device stops.
+    stop: OwnedFd,
+}
 
-type Transports = (Sockets, TunWriter, TunReader);
-pub(crate) type UserspaceDevice = Device<Transports>;
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Woken {
+    Ready,
+    Stopped,
+}
+
+impl Shared {
+    fn wait_for_tun(&self) -> Woken {
+        self.wait(Some((self.tun.as_fd(), PollFlags::IN)), None)
+    }
+
+    fn wait_for_socket(&self) -> Woken {
+        self.wait(Some((self.socket.as_fd(), PollFlags::IN)), None)
+    }
+
+    /// Waits until the socket takes more, and returns whether to send on.
+    fn wait_until_writable(&self) -> bool {
+        let socket = (self.socket.as_fd(), PollFlags::OUT);
+        self.wait(Some(socket), Some(&WRITABLE_WITHIN)) == Woken::Ready
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.wait(None, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) == Woken::Stopped
+    }
+
+    fn wait(&self, on: Option<(BorrowedFd<'_>, PollFlags)>, within: Option<&Timespec>) -> Woken {
+        let stop = PollFd::new(&self.stop, PollFlags::IN);
+        let result = match on {
+            Some((file, flags)) => {
+                let mut both = [stop, PollFd::from_borrowed_fd(file, flags)];
+                poll(&mut both, within).map(|_| both[0].revents())
+            }
+            None => {
+                let mut one = [stop];
+                poll(&mut one, within).map(|_| one[0].revents())
+            }
+        };
+        // A signal wakes too, and whoever waits looks again.
+        match result {
+            Ok(stopped) if !stopped.is_empty() => Woken::Stopped,
+            _ => Woken::Ready,
+        }
+    }
+
+    /// Looks at every peer's timers, again and again.
+    fn keep_time(&self) {
+        let mut due = Vec::new();
+        while self.wait(None, Some(&TICK)) == Woken::Ready {
+            // Without a peer nobody else forgets who has shaken hands.
+            self.peers.identity().limiter.try_reset_count();
+            for peer in self.peers.table().iter() {
+                let mut state = peer.state.lock();
+                let Some(endpoint) = state.endpoint else { continue };
+                // A peer that did not answer for long has no timers until there is something to send.
+                let packet = state.tunnel.update_timers().ok().flatten();
+                self.peers.forget_stale(peer, &mut state);
+                if let Some(packet) = packet {
+                    self.peers.register(&packet, peer, &mut state);
+                    due.push((packet.into(), endpoint));
+                }
+            }
+            self.socket.send_all(&mut due, || false);
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.socket.port()
+    }
+
+    pub(crate) fn private_key(&self) -> [u8; 32] {
+        self.peers.identity().secret.to_bytes()
+    }
+
+    pub(crate) fn views(&self) -> Vec<PeerView> {
+        self.peers.views()
+    }
+}
 
 pub(crate) struct Userspace {
-    /// Taken when it is dropped.
-    runtime: Option<Runtime>,
-    device: Arc<UserspaceDevice>,
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    /// Of the socket that `wg show` asks.
     tasks: Tasks,
 }
 
@@ -70,210 +169,87 @@ impl Userspace {
         key: &PrivateKey,
         socket_directory: &Path,
     ) -> Result<Self, DeviceError> {
-        let failed = |error: io::Error| DeviceError::Userspace(Error::IoError(error));
         let mtu = u16::try_from(mtu.min(LARGEST_MTU)).unwrap_or(u16::MAX);
+        let peers = DevicePeers::new(key.secret().clone());
         // Threads are in the namespace of the thread that starts them, and so are their sockets.
-        let make = || -> io::Result<_> { Ok((runtime()?, Tun::create(name)?)) };
-        let (runtime, tun) = namespace.run_in(make).and_then(|made| made).map_err(failed)?;
-        let tasks = Tasks::new("wireguard");
-        let secret = key.secret().clone();
-        let building = async move {
-            let (writer, reader) = tun_queue::ends(tun, mtu).map_err(Error::IoError)?;
-            let device = DeviceBuilder::new()
-                .with_udp(Sockets::default())
-                .with_ip_pair(writer, reader)
-                .with_private_key(secret)
-                .with_listen_port(port)
-                .build()
-                .await?;
-            // A device without peers does not listen, and one that gets its first does not begin to. To
-            // take all peers away makes it begin.
-            device.clear_peers().await?;
-            Ok(Arc::new(device))
-        };
-        let device = match inside(&runtime, building) {
-            Ok(device) => device,
-            Err(error) => {
-                runtime.shutdown_background();
-                return Err(error);
+        let opened = namespace.run_in(|| {
+            let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let (tun, socket) = (Tun::create(name)?, Socket::bind(port)?);
+            let shared = Arc::new(Shared { peers, tun, socket, mtu, stop });
+            let (tasks, threads) = (Tasks::new("wireguard"), Vec::new());
+            // Threads that were started end if a later one cannot be.
+            let mut device = Self { shared, threads, tasks };
+            device.start("wireguard-out", outgoing::run)?;
+            device.start("wireguard-in", incoming::run)?;
+            device.start("wireguard-timer", Shared::keep_time)?;
+            if let Err(error) = device.serve_uapi(name, socket_directory) {
+                let directory = socket_directory.display();
+                warn!(%error, %directory, "`wg show` cannot ask this interface");
             }
-        };
-        let userspace = Self { runtime: Some(runtime), device, tasks };
-        if let Err(error) = userspace.serve_uapi(name, socket_directory) {
-            let directory = socket_directory.display();
-            warn!(%error, %directory, "`wg show` cannot ask this interface");
-        }
-        Ok(userspace)
+            Ok(device)
+        });
+        opened.and_then(|opened| opened).map_err(DeviceError::Userspace)
+    }
+
+    fn start(&mut self, name: &str, run: impl FnOnce(&Shared) + Send + 'static) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        // The library has a line for some packets; a flood of packets must be none of the log.
+        let quiet = move || tracing::subscriber::with_default(NoSubscriber::new(), || run(&shared));
+        self.threads.push(thread::Builder::new().name(name.to_owned()).spawn(quiet)?);
+        Ok(())
     }
 
     /// Serves the socket that `wg show` asks.
-    fn serve_uapi(&self, name: &str, directory: &Path) -> io::Result<()> {
-        let Some(runtime) = &self.runtime else { return Ok(()) };
-        let _inside = runtime.enter();
-        let socket = UapiSocket::bind(directory, name)?;
-        let (device, tasks) = (Arc::clone(&self.device), self.tasks.clone());
-        runtime.spawn(async move { uapi::serve(socket, &device, &tasks).await });
-        Ok(())
-    }
-
-    /// Makes the changes in their order. Packets wait while a peer's networks change, and have their turn
-    /// after every [`CHANGES_AT_ONCE`].
-    pub(crate) fn apply(&mut self, delta: &Delta) -> Result<(), DeviceError> {
-        let removed = delta.removed.iter().map(|key| Step::Remove(*key));
-        let released = delta.released.iter().map(|(key, kept)| Step::Release(*key, kept));
-        let added = delta.added.iter().map(|(key, peer)| Step::Add(*key, peer));
-        let changed = delta.changed.iter().map(|(key, change)| Step::Change(*key, change));
-        let steps: Vec<_> = removed.chain(released).chain(added).chain(changed).collect();
-        for some in steps.chunks(CHANGES_AT_ONCE) {
-            let device = &self.device;
-            let made = self.call(device.write(async |device| {
-                for step in some {
-                    step.make(device).await;
-                }
-            }));
-            made?.map_err(DeviceError::Userspace)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn set_key(&mut self, key: &PrivateKey, peers: &Peers) -> Result<(), DeviceError> {
-        let Some(runtime) = &self.runtime else { return Ok(()) };
-        let (device, secret) = (Arc::clone(&self.device), key.secret().clone());
-        inside(runtime, async move { device.set_private_key(secret).await })?;
-        // Sessions ended with the key. Peers that are silent would not notice, so each is called.
-        for key in peers.keys() {
-            let (device, key) = (Arc::clone(&self.device), public(*key));
-            runtime.spawn(async move {
-                // A peer without an endpoint, or one that is away, connects when it comes.
-                let _ = tokio::time::timeout(ANSWERED_WITHIN, device.force_handshake(&key)).await;
-            });
-        }
-        Ok(())
-    }
-
-    pub(crate) fn status(&mut self) -> Result<BTreeMap<PublicKey, PeerStatus>, DeviceError> {
-        let peers = self.call(self.device.peers())?;
-        let status = |of: gotatun::device::configure::PeerStats| {
-            let status = PeerStatus {
-                endpoint: of.peer.endpoint,
-                last_handshake: of.stats.last_handshake,
-                received_bytes: of.stats.rx_bytes as u64,
-                sent_bytes: of.stats.tx_bytes as u64,
-            };
-            (PublicKey(of.peer.public_key.to_bytes()), status)
+    fn serve_uapi(&mut self, name: &str, directory: &Path) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let socket = {
+            let _inside = runtime.enter();
+            UapiSocket::bind(directory, name)?
         };
-        Ok(peers.into_iter().map(status).collect())
+        let tasks = self.tasks.clone();
+        let shared = Arc::clone(&self.shared);
+        let serve = move || runtime.block_on(uapi::serve(socket, &shared, &tasks));
+        let started = thread::Builder::new().name("wireguard-uapi".to_owned()).spawn(serve)?;
+        self.threads.push(started);
+        Ok(())
     }
 
-    fn call<T>(&self, work: impl Future<Output = T>) -> Result<T, DeviceError> {
-        match &self.runtime {
-            Some(runtime) => bounded(runtime, work),
-            None => Err(DeviceError::TooLate(Duration::ZERO)),
-        }
+    /// Makes the changes in their order. Packets pass meanwhile, and see either none of them or all.
+    pub(crate) fn apply(&mut self, delta: &Delta) {
+        self.shared.peers.apply(delta);
     }
-}
 
-/// One part of a [`Delta`].
-enum Step<'d> {
-    Remove(PublicKey),
-    Release(PublicKey, &'d [IpNet]),
-    Add(PublicKey, &'d Peer),
-    Change(PublicKey, &'d Change),
-}
+    pub(crate) fn set_key(&mut self, key: &PrivateKey) {
+        let calls = self.shared.peers.set_key(key.secret().clone()).into_iter();
+        let mut calls = calls.map(|(packet, to)| (packet.into(), to)).collect();
+        self.shared.socket.send_all(&mut calls, || false);
+    }
 
-impl Step<'_> {
-    async fn make(&self, device: &mut DeviceWrite<'_, Transports>) {
-        match self {
-            Self::Remove(key) => {
-                device.remove_peer(&public(*key)).await;
-            }
-            Self::Release(key, kept) => {
-                let release = |peer: &mut PeerMut| {
-                    peer.clear_allowed_ips();
-                    peer.add_allowed_ips(kept.iter().map(network));
-                };
-                device.modify_peer(&public(*key), release).await;
-            }
-            Self::Add(key, peer) => {
-                device.add_peer(device_peer(*key, peer));
-            }
-            Self::Change(key, Change { allowed_ips, endpoint, keepalive, preshared_key }) => {
-                let change = |peer: &mut PeerMut| {
-                    if let Some(ips) = allowed_ips {
-                        peer.clear_allowed_ips();
-                        peer.add_allowed_ips(ips.iter().map(network));
-                    }
-                    if endpoint.is_some() {
-                        peer.set_endpoint(*endpoint);
-                    }
-                    if let Some(seconds) = keepalive {
-                        peer.set_keepalive(*seconds);
-                    }
-                    if let Some(key) = preshared_key {
-                        peer.set_preshared_key(key.as_ref().map(|key| key.0));
-                    }
-                };
-                device.modify_peer(&public(*key), change).await;
-            }
-        }
+    pub(crate) fn status(&self) -> BTreeMap<PublicKey, PeerStatus> {
+        let status = |of: PeerView| {
+            let status = PeerStatus {
+                endpoint: of.endpoint,
+                last_handshake: of.last_handshake,
+                received_bytes: of.received_bytes,
+                sent_bytes: of.sent_bytes,
+            };
+            (of.key, status)
+        };
+        self.shared.views().into_iter().map(status).collect()
     }
 }
 
 impl Drop for Userspace {
     fn drop(&mut self) {
         self.tasks.stop("the interface is closed");
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
+        // It cannot be full.
+        let _ = rustix::io::write(&self.shared.stop, &1u64.to_ne_bytes());
+        // Each is woken, and waits for nothing but a packet's encryption.
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
         }
     }
 }
 
-fn bounded<T>(runtime: &Runtime, work: impl Future<Output = T>) -> Result<T, DeviceError> {
-    let bounded = async { tokio::time::timeout(ANSWERED_WITHIN, work).await };
-    // The library has a line for each peer that comes or goes.
-    let quiet = || runtime.block_on(bounded);
-    let done = tracing::subscriber::with_default(NoSubscriber::new(), quiet);
-    done.map_err(|_| DeviceError::TooLate(ANSWERED_WITHIN))
-}
-
-/// Runs work that opens sockets: on a thread of the runtime, which is in the interface's namespace.
-fn inside<T: Send + 'static>(
-    runtime: &Runtime,
-    work: impl Future<Output = Result<T, Error>> + Send + 'static,
-) -> Result<T, DeviceError> {
-    let done = bounded(runtime, runtime.spawn(work))?;
-    done.unwrap_or_else(|broken| Err(Error::IoError(io::Error::other(broken))))
-        .map_err(DeviceError::Userspace)
-}
-
-fn runtime() -> io::Result<Runtime> {
-    Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .max_blocking_threads(1)
-        .thread_name("wireguard")
-        // The library logs some faults once a packet; a flood of packets must be none of the log.
-        .on_thread_start(|| std::mem::forget(tracing::subscriber::set_default(NoSubscriber::new())))
-        .enable_all()
-        .build()
-}
-
-fn public(key: PublicKey) -> x25519::PublicKey {
-    key.0.into()
-}
-
-fn network(network: &IpNet) -> IpNetwork {
-    match network.trunc() {
-        IpNet::V4(it) => IpNetwork::new(it.addr().into(), it.prefix_len()),
-        IpNet::V6(it) => IpNetwork::new(it.addr().into(), it.prefix_len()),
-    }
-    .expect("an IpNet's prefix fits its address")
-}
-
-fn device_peer(key: PublicKey, peer: &Peer) -> DevicePeer {
-    let mut made = DevicePeer::new(public(key));
-    made.endpoint = peer.endpoint;
-    made.allowed_ips = peer.allowed_ips.iter().map(network).collect();
-    made.preshared_key = peer.preshared_key.as_ref().map(|key| key.0);
-    made.keepalive = peer.keepalive;
-    made
-}
+#[cfg(test)]
+mod tests;

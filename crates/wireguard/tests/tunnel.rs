@@ -1,165 +1,24 @@
-//! Real packets through real interfaces, in network namespaces: between our own, and with Debian's
-//! wireguard-go.
+//! Real packets through real interfaces, in network namespaces, between our own.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod machines;
+
 use std::io::{Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::process::{Child, Command, Output, Stdio};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ipnet::IpNet;
-use kernel::netns::Namespace;
-use testkit::{Host, Sandbox};
-use wireguard::{
-    Implementation, Peer, Peers, PresharedKey, PrivateKey, PublicKey, Tunnel, TunnelConfig,
-    TunnelError,
+use machines::{
+    Echo, Machine, PATIENCE, PORT, directory, eventually, much_goes_both_ways, peers, round_trip,
+    run, two,
 };
-
-/// Far more than anything here takes; the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(60);
-const PORT: u16 = 51820;
-
-/// A machine with one interface of ours.
-struct Machine {
-    host: Host,
-    namespace: Arc<Namespace>,
-    tunnel: Tunnel,
-    /// Its address inside the tunnel, and outside.
-    inside: IpAddr,
-    outside: IpAddr,
-    name: String,
-}
-
-impl Machine {
-    fn new(host: Host, letter: char, outside: &str, sockets: &str) -> Self {
-        let namespace = Arc::new(Namespace::open(host.netns()).unwrap());
-        // Names of interfaces have at most fifteen letters, and `wg` finds them by name alone.
-        let name = format!("fl{letter}{}", std::process::id());
-        let inside = inside(letter);
-        let config = TunnelConfig {
-            addresses: vec![inside.into()],
-            socket_directory: sockets.into(),
-            implementation: Some(Implementation::Userspace),
-            ..TunnelConfig::new(&name, PORT)
-        };
-        let tunnel = Tunnel::open(&namespace, config, &PrivateKey::generate().unwrap()).unwrap();
-        Self { host, namespace, tunnel, inside, outside: outside.parse().unwrap(), name }
-    }
-
-    fn as_peer(&self) -> Peer {
-        Peer {
-            allowed_ips: vec![self.inside.into()],
-            endpoint: Some((self.outside, PORT).into()),
-            ..Peer::default()
-        }
-    }
-
-    fn key(&self) -> PublicKey {
-        self.tunnel.public_key()
-    }
-
-    fn in_namespace<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.namespace.run_in(work).unwrap()
-    }
-
-    /// A connection to a machine's echo.
-    fn connect(&self, to: SocketAddr) -> TcpStream {
-        let stream = self.in_namespace(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream.set_write_timeout(Some(PATIENCE)).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream
-    }
-
-    /// Sends to another machine and hears the same.
-    fn reaches(&self, other: &Machine) {
-        let echo = Echo::start(&other.namespace, other.inside);
-        let mut stream = self.connect(echo.at);
-        round_trip(&mut stream, 7);
-    }
-}
-
-fn inside(letter: char) -> IpAddr {
-    IpAddr::from([10, 64, letter as u8, 1])
-}
-
-fn peers<const N: usize>(peers: [(PublicKey, Peer); N]) -> Peers {
-    peers.into()
-}
-
-fn round_trip(stream: &mut TcpStream, number: u64) {
-    stream.write_all(&number.to_ne_bytes()).unwrap();
-    let mut back = [0; 8];
-    stream.read_exact(&mut back).unwrap();
-    assert_eq!(u64::from_ne_bytes(back), number);
-}
-
-/// Much at once, in packets of full size, comes back as it was.
-fn much_goes_both_ways(mut stream: TcpStream) {
-    let much: Vec<u8> =
-        (0..2u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let mut reader = stream.try_clone().unwrap();
-    let (sent, length) = (much.clone(), much.len());
-    let writing = thread::spawn(move || stream.write_all(&sent).unwrap());
-    let mut heard = vec![0; length];
-    reader.read_exact(&mut heard).unwrap();
-    writing.join().unwrap();
-    assert!(heard == much);
-}
-
-/// Says back what one connection after the other says.
-struct Echo {
-    at: SocketAddr,
-}
-
-impl Echo {
-    fn start(namespace: &Namespace, address: IpAddr) -> Self {
-        let listener = namespace.run_in(|| TcpListener::bind((address, 0))).unwrap().unwrap();
-        let at = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            while let Ok((mut stream, _)) = listener.accept() {
-                thread::spawn(move || {
-                    let _ = std::io::copy(&mut stream.try_clone().unwrap(), &mut stream);
-                });
-            }
-        });
-        Self { at }
-    }
-}
-
-fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}");
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{command:?}: {said}");
-    output
-}
-
-/// Two machines with a cable, that know each other.
-fn two(sandbox: &Sandbox, sockets: &str) -> (Machine, Machine) {
-    let (a, b) = (sandbox.host("a"), sandbox.host("b"));
-    sandbox.link((&a, "192.0.2.1/24"), (&b, "192.0.2.2/24"));
-    let mut a = Machine::new(a, 'a', "192.0.2.1", sockets);
-    let mut b = Machine::new(b, 'b', "192.0.2.2", sockets);
-    a.tunnel.set_peers(peers([(b.key(), b.as_peer())])).unwrap();
-    b.tunnel.set_peers(peers([(a.key(), a.as_peer())])).unwrap();
-    (a, b)
-}
-
-fn directory() -> tempfile::TempDir {
-    tempfile::tempdir().unwrap()
-}
+use testkit::{Host, Sandbox};
+use wireguard::{Implementation, Peer, Peers, PresharedKey, PrivateKey, TunnelError};
 
 #[test]
 fn two_machines_reach_each_other_and_wg_shows_it() {
@@ -521,87 +380,4 @@ fn a_key_is_changed_under_load_and_no_connection_is_lost() {
     for load in load {
         load.join().expect("a connection was lost");
     }
-}
-
-/// wireguard-go in a host, killed when it is dropped.
-struct WireguardGo {
-    child: Child,
-    name: String,
-}
-
-impl WireguardGo {
-    fn start(host: &Host, key: &PrivateKey, address: IpAddr) -> Self {
-        let name = format!("go{}", std::process::id());
-        let mut command = host.command("wireguard-go");
-        command.args(["-f", &name]).env("LOG_LEVEL", "error");
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let started = Self { child, name };
-        let socket = format!("/var/run/wireguard/{}.sock", started.name);
-        eventually("wireguard-go listens", || std::fs::exists(&socket).unwrap());
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), key.to_base64()).unwrap();
-        let (port, path) = (PORT.to_string(), file.path().to_str().unwrap().to_owned());
-        started.wg(&["private-key", &path, "listen-port", &port]);
-        let address = format!("{address}/32");
-        for args in [
-            &["address", "add", &address, "dev", &started.name][..],
-            &["link", "set", "up", "dev", &started.name, "mtu", "1420"],
-            &["route", "add", "10.64.0.0/16", "dev", &started.name],
-        ] {
-            run(host.command("ip").args(args));
-        }
-        started
-    }
-
-    fn wg(&self, args: &[&str]) {
-        run(Command::new("wg").args(["set", &self.name]).args(args));
-    }
-}
-
-impl Drop for WireguardGo {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        let _ = std::fs::remove_file(format!("/var/run/wireguard/{}.sock", self.name));
-    }
-}
-
-#[test]
-fn debians_wireguard_go_is_a_peer_like_any_other() {
-    testkit::requires!(netns, tun, wireguard);
-    let (sandbox, sockets) = (Sandbox::new(), directory());
-    let (a, b) = (sandbox.host("a"), sandbox.host("b"));
-    sandbox.link((&a, "192.0.2.1/24"), (&b, "192.0.2.2/24"));
-    let mut a = Machine::new(a, 'a', "192.0.2.1", sockets.path().to_str().unwrap());
-    let key = PrivateKey::generate().unwrap();
-    let go = WireguardGo::start(&b, &key, inside('b'));
-    let shared = PresharedKey::generate().unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), shared.to_base64()).unwrap();
-    let peer = Peer {
-        allowed_ips: vec![inside('b').into()],
-        endpoint: None,
-        preshared_key: Some(shared),
-        ..Peer::default()
-    };
-    a.tunnel.set_peers(peers([(key.public(), peer)])).unwrap();
-    let (public, allowed) = (a.key().to_string(), format!("{}/32", a.inside));
-    let shared = file.path().to_str().unwrap();
-    let peer = ["peer", &public, "preshared-key", shared, "allowed-ips", &allowed];
-    go.wg(&[&peer[..], &["endpoint", "192.0.2.1:51820", "persistent-keepalive", "1"]].concat());
-
-    // Theirs connects first: ours has no endpoint, as for a peer behind a NAT.
-    let connected =
-        |a: &mut Machine| a.tunnel.status().unwrap().peers[&key.public()].last_handshake.is_some();
-    eventually("theirs connects to ours", || connected(&mut a));
-    let there = Namespace::open(b.netns()).unwrap();
-    let mut stream = a.connect(Echo::start(&there, inside('b')).at);
-    round_trip(&mut stream, 1);
-    let here = Echo::start(&a.namespace, a.inside);
-    let back = there.run_in(|| TcpStream::connect_timeout(&here.at, PATIENCE)).unwrap();
-    let mut back = back.unwrap();
-    back.set_read_timeout(Some(PATIENCE)).unwrap();
-    round_trip(&mut back, 2);
-
-    much_goes_both_ways(stream);
 }
