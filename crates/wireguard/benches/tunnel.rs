@@ -8,6 +8,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -150,7 +151,7 @@ impl WireguardGo {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let started = Self { child, socket: format!("/var/run/wireguard/{name}.sock") };
         let end = Instant::now() + PATIENCE;
-        while !std::fs::exists(&started.socket).unwrap() {
+        while UnixStream::connect(&started.socket).is_err() {
             assert!(Instant::now() < end, "wireguard-go does not listen");
             thread::sleep(Duration::from_millis(20));
         }

@@ -11,7 +11,7 @@ use std::thread;
 
 use kernel::netns::Namespace;
 use machines::{
-    Echo, Machine, PATIENCE, PORT, WireguardGo, directory, eventually, inside, much_goes_both_ways,
+    Echo, Machine, PATIENCE, WireguardGo, directory, eventually, inside, much_goes_both_ways,
     peers, round_trip,
 };
 use testkit::{Host, Sandbox};

@@ -5,6 +5,7 @@
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -170,7 +171,7 @@ impl WireguardGo {
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let started = Self { child, name };
         let socket = format!("/var/run/wireguard/{}.sock", started.name);
-        eventually("wireguard-go listens", || std::fs::exists(&socket).unwrap());
+        eventually("wireguard-go listens", || UnixStream::connect(&socket).is_ok());
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), key.to_base64()).unwrap();
         let (port, path) = (PORT.to_string(), file.path().to_str().unwrap().to_owned());
