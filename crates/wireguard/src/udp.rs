@@ -81,7 +81,7 @@ impl Socket {
         packets.clear();
     }
 
-    /// Sends packets to one peer, of one size but for the last.
+    /// Sends packets to one peer, of one size.
     fn send_run(&self, packets: &[Addressed]) -> io::Result<()> {
         match packets {
             [] => Ok(()),
@@ -119,16 +119,13 @@ fn open(address: SocketAddr) -> rustix::io::Result<UdpSocket> {
     Ok(socket.into())
 }
 
-/// How many of the packets, from the first on, can go together: those of one size for one peer, and a smaller
-/// one that ends them.
+/// How many of the packets, from the first on, can go together: those of one size for one peer. One that is
+/// smaller could end them, but what goes together is dropped together where the first does not fit.
 fn run(packets: &[Addressed]) -> usize {
     let Some((first, to)) = packets.first() else { return 0 };
     let most = (datagrams::LARGEST / first.len().max(1)).clamp(1, datagrams::MOST);
     let is_like = |(packet, other): &&Addressed| other == to && packet.len() == first.len();
-    let run = packets.iter().take(most).take_while(is_like).count();
-    let ends =
-        |(packet, other): &Addressed| other == to && (1..first.len()).contains(&packet.len());
-    if run < most && packets.get(run).is_some_and(ends) { run + 1 } else { run }
+    packets.iter().take(most).take_while(is_like).count()
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //!
 //! Contract:
 //! - The segments of one packet of the kernel are encrypted under one lock of their peer, and leave in one
-//!   call, or in two if UDP does not hold them.
+//!   call, but for a last one that is smaller and for what UDP does not hold.
 //! - Packets of a peer leave in the order in which they were read.
 //! - What no peer has is dropped, and what is for a peer that nobody knows the place of. `gotatun` keeps 256
 //!   packets of a peer while there is no session with it.
