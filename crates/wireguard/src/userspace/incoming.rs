@@ -19,7 +19,7 @@ use gotatun::tun::MtuWatcher;
 use kernel::datagrams::{self, Received};
 
 use super::inner;
-use super::peers::{DevicePeer, DevicePeers, Table};
+use super::peers::{DevicePeer, DevicePeers, PeerState, Table};
 use super::{Shared, Woken};
 use crate::key::PublicKey;
 use crate::offload::{self, Joined};
@@ -131,9 +131,23 @@ impl<'d> Incoming<'d> {
         if is_heard {
             state.endpoint = Some(from);
             // The first packet of a session that the peer asked for lets us use it.
-            for packet in state.tunnel.get_queued_packets(&mut self.mtu) {
-                self.answers.push((packet.into(), from));
+            self.flush(peer, &mut state, from);
+        }
+    }
+
+    /// Sends what waited for a session.
+    fn flush(&mut self, peer: &Arc<DevicePeer>, state: &mut PeerState, to: SocketAddr) {
+        let mut handshake = None;
+        for packet in state.tunnel.get_queued_packets(&mut self.mtu) {
+            match packet {
+                WgKind::Data(packet) => self.answers.push((packet.into(), to)),
+                // The session is used up already.
+                other => handshake = Some(other),
             }
+        }
+        if let Some(packet) = handshake {
+            self.peers.register(&packet, peer, state);
+            self.answers.push((packet.into(), to));
         }
     }
 
@@ -162,9 +176,12 @@ impl<'d> Incoming<'d> {
         if let TunnResult::WriteToNetwork(answer) = state.tunnel.handle_incoming_packet(packet) {
             state.endpoint = Some(from);
             self.peers.register(&answer, &peer, &mut state);
+            // The answer to a handshake of ours has a session that is there. One that the peer began is there
+            // when its first packet comes.
+            let is_ours = matches!(answer, WgKind::Data(_));
             self.answers.push((answer.into(), from));
-            for packet in state.tunnel.get_queued_packets(&mut self.mtu) {
-                self.answers.push((packet.into(), from));
+            if is_ours {
+                self.flush(&peer, &mut state, from);
             }
         }
     }

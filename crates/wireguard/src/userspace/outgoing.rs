@@ -13,7 +13,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use gotatun::packet::{Packet, PacketBufPool};
+use gotatun::packet::{Packet, PacketBufPool, WgKind};
 use gotatun::tun::MtuWatcher;
 use kernel::tun::{LARGEST, Offload};
 
@@ -40,6 +40,8 @@ pub(super) fn run(shared: &Shared) {
             match shared.tun.read(&mut room) {
                 Ok((offload, length)) => outgoing.seal(&table, &offload, &mut room[..length]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_empty = true,
+                // A packet that the kernel cannot describe is lost.
+                Err(error) if error.kind() == io::ErrorKind::InvalidInput => {}
                 // The interface is gone; its owner finds that out.
                 Err(_) => return,
             }
@@ -108,7 +110,7 @@ impl<'d> Outgoing<'d> {
             packet.truncate(length);
             if let Some(sealed) = tunnel.handle_outgoing_packet(packet, Some(&mut self.mtu)) {
                 match sealed {
-                    gotatun::packet::WgKind::Data(packet) => {
+                    WgKind::Data(packet) => {
                         self.sealed.push((packet.into(), endpoint));
                     }
                     // At most one, for the first packet that finds no session.
