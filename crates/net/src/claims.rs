@@ -19,10 +19,12 @@
 //!   assigned from no more; the log, [`BlockClaims::troubles`] and the pool's status say so. A block
 //!   that was deleted under its pods is claimed again.
 //! - Nothing follows from the store's lists before both are complete.
+//! - What changes elsewhere costs what changed, however many blocks there are.
 
 mod block_status;
 mod claimer;
 mod definitions;
+mod own_blocks;
 mod plan;
 
 use std::collections::BTreeMap;

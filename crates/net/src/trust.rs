@@ -24,7 +24,7 @@ use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
 use ipnet::IpNet;
 use k8s_openapi::api::core::v1::Node;
-use objects::kinds::{AddressBlock, MOST_BLOCK_BITS, Networks};
+use objects::kinds::{AddressBlock, AddressBlockSpec, MOST_BLOCK_BITS, Networks};
 use objects::{Attempt, Error, Id, Next, Objects, Pace, Reconciler, Watched, Within};
 use stallproof::backoff::Curve;
 use stallproof::snapshot::Changes;
@@ -379,6 +379,7 @@ pub(crate) struct NodeLister {
     nodes: Snapshot<NodeAddresses>,
     blocks: Snapshot<Blocks>,
     changes: Changes<Blocks>,
+    unsure: UnsureBlocks,
     lookups: BTreeMap<String, NodeLookup>,
 }
 
@@ -389,7 +390,8 @@ impl NodeLister {
         nodes: Snapshot<NodeAddresses>,
     ) -> Self {
         let changes = blocks.subscribe();
-        Self { objects, nodes, blocks, changes, lookups: BTreeMap::new() }
+        let (unsure, lookups) = (UnsureBlocks::default(), BTreeMap::new());
+        Self { objects, nodes, blocks, changes, unsure, lookups }
     }
 }
 
@@ -403,7 +405,8 @@ impl Reconciler for NodeLister {
             self.nodes.publish(all.collect());
         }
         let now = Instant::now();
-        let unsure = unsure(&self.blocks.load(), &self.nodes.load());
+        self.unsure.follow(&self.blocks.load(), &self.nodes.load());
+        let unsure = self.unsure.nodes();
         self.lookups.retain(|name, _| unsure.contains_key(name));
         let is_due = |(name, said): &(String, BTreeSet<IpAddr>)| {
             let lookup = self.lookups.get(name);
@@ -441,17 +444,51 @@ struct NodeLookup {
     again: Instant,
 }
 
-/// Returns the nodes of blocks that are not known, or not at the addresses that their blocks say, with
-/// all addresses that those say.
-fn unsure(blocks: &Blocks, nodes: &NodeAddresses) -> BTreeMap<String, BTreeSet<IpAddr>> {
-    let mut unsure = BTreeMap::<String, BTreeSet<IpAddr>>::new();
-    for block in blocks.values() {
-        let (node, says) = (&block.spec.node, &block.spec.node_addresses);
-        if nodes.get(node).is_none_or(|has| says.iter().any(|says| !has.contains(says))) {
-            unsure.entry(node.clone()).or_default().extend(says);
+/// The blocks whose nodes are not known, or not at the addresses that the blocks say. A block's change costs
+/// that block; a node's, which is seldom, a look at all.
+#[derive(Debug, Default)]
+struct UnsureBlocks {
+    /// What was followed last.
+    blocks: Blocks,
+    nodes: NodeAddresses,
+    names: BTreeSet<String>,
+}
+
+impl UnsureBlocks {
+    fn follow(&mut self, blocks: &Blocks, nodes: &NodeAddresses) {
+        let is_unsure = |block: &AddressBlock| {
+            let AddressBlockSpec { node, node_addresses: says, .. } = &block.spec;
+            nodes.get(node).is_none_or(|has| says.iter().any(|says| !has.contains(says)))
+        };
+        let before = std::mem::replace(&mut self.blocks, blocks.clone());
+        if self.nodes.diff(nodes).next().is_some() {
+            self.nodes = nodes.clone();
+            let unsure = blocks.iter().filter(|(_, block)| is_unsure(block));
+            self.names = unsure.map(|(name, _)| name.clone()).collect();
+            return;
+        }
+        for difference in before.diff(blocks) {
+            let (name, block) = match difference {
+                DiffItem::Add(name, block) | DiffItem::Update { new: (name, block), .. } => {
+                    (name, Some(block))
+                }
+                DiffItem::Remove(name, _) => (name, None),
+            };
+            match block.is_some_and(|block| is_unsure(block)) {
+                true => drop(self.names.insert(name.clone())),
+                false => drop(self.names.remove(name)),
+            }
         }
     }
-    unsure
+
+    /// Returns the nodes of these blocks, with all addresses that the blocks say.
+    fn nodes(&self) -> BTreeMap<String, BTreeSet<IpAddr>> {
+        let mut nodes = BTreeMap::<String, BTreeSet<IpAddr>>::new();
+        for block in self.names.iter().filter_map(|name| self.blocks.get(name)) {
+            nodes.entry(block.spec.node.clone()).or_default().extend(&block.spec.node_addresses);
+        }
+        nodes
+    }
 }
 
 /// Returns the addresses of a `Node`, those inside the cluster first.

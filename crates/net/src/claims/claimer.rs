@@ -16,6 +16,7 @@ use stallproof::{Backoff, Deadline, sentence};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, error, info, warn};
 
+use super::own_blocks::OwnBlocks;
 use super::plan::{ClaimInputs, ClaimPlan, plan};
 use super::{BlockClaims, Blocks, IDLE, NodeIdentity, name_of};
 use crate::Addresses;
@@ -34,6 +35,8 @@ const AGAIN: Curve = Curve { first: Duration::from_millis(200), most: Duration::
 const RACES: u32 = 32;
 /// How many free numbers are tried: where so many overlap blocks of others, all do.
 const PICKS: u32 = 1_000;
+/// How many numbers are guessed before those that are taken are listed.
+const GUESSES: u32 = 8;
 /// How long a lost block is left alone: until the watch has surely told of it.
 const LOST: Duration = Duration::from_secs(30);
 /// How long changes are gathered into one attempt: nothing to a pod that needs a block soon.
@@ -53,6 +56,7 @@ pub(super) struct BlockClaimer {
     node: NodeIdentity,
     addresses: Addresses,
     claims: BlockClaims,
+    own: OwnBlocks,
     /// The uids of blocks that were returned, until the watch has told that they are gone.
     returned: HashSet<String>,
     /// Since when each block is empty.
@@ -95,6 +99,7 @@ impl BlockClaimer {
             blocks: claims.blocks.subscribe(),
             table: addresses.changes(),
             own_addresses: node.addresses.subscribe(),
+            own: OwnBlocks::new(&node.name),
             objects,
             node,
             addresses,
@@ -117,8 +122,9 @@ impl BlockClaimer {
         let now = Instant::now();
         let idle = self.look_for_idle(now);
         self.lost.retain(|_, at| now.duration_since(*at) < LOST);
-        let there = |uid: &String| blocks.values().any(|b| b.metadata.uid.as_ref() == Some(uid));
-        self.returned.retain(there);
+        self.own.follow(&blocks);
+        let own = || self.own.iter().filter_map(|(name, _)| blocks.get(name));
+        self.returned.retain(|uid| own().any(|block| block.metadata.uid.as_ref() == Some(uid)));
 
         let table = self.addresses.view();
         let node_addresses = self.node.addresses.load();
@@ -127,6 +133,7 @@ impl BlockClaimer {
             node_addresses: &node_addresses,
             pools: &pools,
             blocks: &blocks,
+            own: &self.own,
             table: &table,
             returned: &self.returned,
             idle: &idle,
@@ -341,6 +348,26 @@ impl BlockClaimer {
     fn pick(&self, pool: &Pool) -> Option<AddressBlock> {
         let blocks = self.claims.blocks.load();
         let name = &**pool.name();
+        // The blocks of other pools count as well, also of pools that are gone.
+        let make = |index: u32| {
+            let networks = pool.block(index)?;
+            let overlaps = |block: &Arc<AddressBlock>| {
+                block.spec.networks().overlaps(&networks) && !trust::is_oversized(block)
+            };
+            let is_free = !blocks.values().any(overlaps);
+            is_free.then(|| self.block(&AddressBlock::name_of(name, index), name, index, networks))
+        };
+        // Where much is free a guess finds it.
+        for _ in 0..GUESSES.min(pool.blocks()) {
+            let index = fastrand::u32(..pool.blocks());
+            let block = AddressBlock::name_of(name, index);
+            if !blocks.contains_key(&block)
+                && !self.lost.contains_key(&block)
+                && let Some(block) = make(index)
+            {
+                return Some(block);
+            }
+        }
         let mut taken: BTreeSet<u32> = blocks
             .values()
             .filter(|block| block.spec.pool == name)
@@ -356,16 +383,10 @@ impl BlockClaimer {
                 return None;
             }
             let index = nth_free(&taken, fastrand::u32(..free));
-            let networks = pool.block(index)?;
-            // The blocks of other pools count as well, also of pools that are gone.
-            let overlaps = |block: &Arc<AddressBlock>| {
-                block.spec.networks().overlaps(&networks) && !trust::is_oversized(block)
-            };
-            if blocks.values().any(overlaps) {
-                taken.insert(index);
-                continue;
+            match make(index) {
+                Some(block) => return Some(block),
+                None => drop(taken.insert(index)),
             }
-            return Some(self.block(&AddressBlock::name_of(name, index), name, index, networks));
         }
         None
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use objects::kinds::AddressBlock;
 use tokio::time::Instant;
 
+use super::own_blocks::OwnBlocks;
 use super::{Blocks, name_of};
 use crate::addresses::{AddressTable, LocalBlock};
 use crate::pool::{DEFAULT, Pool, Pools};
@@ -27,6 +28,8 @@ pub(super) struct ClaimInputs<'a> {
     pub(super) node_addresses: &'a [IpAddr],
     pub(super) pools: &'a Pools,
     pub(super) blocks: &'a Blocks,
+    /// Those of `blocks` that are this node's.
+    pub(super) own: &'a OwnBlocks,
     pub(super) table: &'a AddressTable,
     /// The uids of blocks that this node has returned, whatever a late watch still says.
     pub(super) returned: &'a HashSet<String>,
@@ -74,23 +77,23 @@ impl ClaimPlan {
 
 pub(super) fn plan(inputs: &ClaimInputs<'_>) -> ClaimPlan {
     let mut plan = ClaimPlan::default();
-    let ClaimInputs { node, node_addresses, pools, blocks, table, returned, .. } = inputs;
-    for block in blocks.values().filter(|block| block.spec.node == *node) {
-        let name = name_of(&**block);
+    let ClaimInputs { node, node_addresses, pools, blocks, own, table, returned, .. } = inputs;
+    for (name, others) in own.iter() {
+        let Some(block) = blocks.get(name) else { continue };
         if block.metadata.uid.as_ref().is_some_and(|uid| returned.contains(uid)) {
             plan.delete.push(Arc::clone(block));
             continue;
         }
         // A block that others wrote in this node's name is not this node's; one that the journal has is.
-        let recorded = table.block(&name).is_some_and(|h| h.networks() == block.spec.networks());
+        let recorded = table.block(name).is_some_and(|h| h.networks() == block.spec.networks());
         if let Some(why) = trust::mismatch(pools, block).filter(|_| !recorded) {
             let why = format!("block {name} is not taken for this node's: {why}");
             plan.troubles.entry(block.spec.pool.clone()).or_default().push(why);
             continue;
         }
-        match older_overlap(blocks, block) {
-            Some(other) => contest(&mut plan, table, &name, &block.spec.pool, &other),
-            None if needs_adoption(table.block(&name), block) => plan.adopt.push(Arc::clone(block)),
+        match older_overlap(others.iter().filter_map(|other| blocks.get(other)), block) {
+            Some(other) => contest(&mut plan, table, name, &block.spec.pool, &other),
+            None if needs_adoption(table.block(name), block) => plan.adopt.push(Arc::clone(block)),
             None => {}
         }
         if block.spec.node_addresses != *node_addresses {
@@ -121,21 +124,20 @@ pub(super) fn plan(inputs: &ClaimInputs<'_>) -> ClaimPlan {
     plan
 }
 
-/// Finds a block of the store that overlaps this one and is older; returns a sentence that says so.
-fn older_overlap(blocks: &Blocks, block: &AddressBlock) -> Option<String> {
+/// Finds the first of the blocks that overlap this one and are older; returns a sentence that says so.
+fn older_overlap<'a>(
+    mut overlapping: impl Iterator<Item = &'a Arc<AddressBlock>>,
+    block: &AddressBlock,
+) -> Option<String> {
     let age = |block: &AddressBlock| -> (Option<Timestamp>, String) {
         (block.metadata.creation_timestamp.as_ref().map(|time| time.0), name_of(block))
     };
-    let (networks, this) = (block.spec.networks(), age(block));
-    let older = |other: &&Arc<AddressBlock>| {
-        other.spec.networks().overlaps(&networks)
-            && age(other) < this
-            && !trust::is_oversized(other)
-    };
-    let other = blocks.values().find(older)?;
+    let this = age(block);
+    let other = overlapping.find(|other| age(other) < this)?;
     Some(format!(
-        "block {} ({networks}) overlaps block {} of node {}, which is older",
+        "block {} ({}) overlaps block {} of node {}, which is older",
         name_of(block),
+        block.spec.networks(),
         name_of(&**other),
         other.spec.node
     ))

@@ -164,6 +164,7 @@ proptest! {
         let own = "n0";
         let (mut there, mut told) = (blocks(Vec::new()), NodeAddresses::default());
         let (mut pools, mut generation) = (Pools::default(), 0);
+        let mut unsure = UnsureBlocks::default();
         let (mut judge_of_changes, mut expected) = (Judge::default(), Verdict::default());
         for edit in edits {
             match edit {
@@ -196,6 +197,13 @@ proptest! {
                 }
             }
             let nodes = has_nodes.then_some(&told);
+            let all = there.values().filter(|block| {
+                let has = told.get(&block.spec.node);
+                has.is_none_or(|has| block.spec.node_addresses.iter().any(|says| !has.contains(says)))
+            });
+            let all: BTreeSet<_> = all.map(|block| block.spec.node.clone()).collect();
+            unsure.follow(&there, &told);
+            prop_assert_eq!(unsure.nodes().into_keys().collect::<BTreeSet<_>>(), all);
             let before = expected.believed.clone();
             expected = judge(own, &there, &pools, nodes, &before);
             let changed = judge_of_changes.take(own, &there, (&pools, generation), nodes);

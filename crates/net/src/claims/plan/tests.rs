@@ -48,6 +48,12 @@ fn blocks(all: &[Arc<AddressBlock>]) -> Blocks {
     all.iter().map(|block| (name_of(&**block), Arc::clone(block))).collect()
 }
 
+fn own(blocks: &Blocks) -> OwnBlocks {
+    let mut own = OwnBlocks::new("me");
+    own.follow(blocks);
+    own
+}
+
 /// What the node has, with so many addresses of each block in use.
 fn index(mine: &[(&str, u32, u32)]) -> AddressTable {
     let mut index = AddressTable::default();
@@ -74,6 +80,7 @@ fn planned(blocks: &Blocks, index: &AddressTable, idle: &[&str], returned: &[&st
         node_addresses: &["192.0.2.1".parse().unwrap()],
         pools: &pools(),
         blocks,
+        own: &own(blocks),
         table: index,
         returned: &returned.iter().map(ToString::to_string).collect(),
         idle: &idle.iter().map(ToString::to_string).collect(),
@@ -215,6 +222,7 @@ fn nothing_is_claimed_from_a_pool_that_is_gone_or_refused_and_its_empty_blocks_g
             node_addresses: &["192.0.2.1".parse().unwrap()],
             pools: &pools,
             blocks: &there,
+            own: &own(&there),
             table: &here,
             returned: &HashSet::new(),
             idle: &BTreeSet::from(["other-1".to_owned()]),
@@ -290,6 +298,7 @@ fn an_address_rests_under_churn_because_blocks_are_claimed_instead() {
             node_addresses: &["192.0.2.1".parse().unwrap()],
             pools: &pools,
             blocks: &there,
+            own: &own(&there),
             table: &table,
             returned: &HashSet::new(),
             idle: &BTreeSet::new(),
@@ -344,11 +353,13 @@ fn the_block_of_an_address_that_a_pod_chose_is_claimed_or_it_is_said_why_not() {
     table = index(&[("default", 0, 0)]);
     table.apply(&Record::Adopted(adopted("fixed-7", "fixed", "10.2.0.7/32"))).unwrap();
     table.apply(&Record::Assigned(record)).unwrap();
+    let there = blocks(&[block("default", 0, "me", 0)]);
     let plan = super::plan(&ClaimInputs {
         node: "me",
         node_addresses: &[],
         pools: &single,
-        blocks: &blocks(&[block("default", 0, "me", 0)]),
+        blocks: &there,
+        own: &own(&there),
         table: &table,
         returned: &HashSet::new(),
         idle: &BTreeSet::new(),
