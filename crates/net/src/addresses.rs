@@ -158,20 +158,23 @@ impl Addresses {
         request: AssignRequest,
         deadline: Deadline,
     ) -> Result<Assignment, AssignError> {
-        self.assign_telling(request, deadline, |_| ()).await
+        self.assign_telling(request, deadline, |_| (), |_| ()).await
     }
 
-    /// The same, and tells `chosen` which addresses it will be, as they go to the disk: nobody else is given
-    /// them, unless this fails or the machine does. It is called on the writer's thread and must not wait.
+    /// The same, and tells of a new assignment as it comes about: `chosen` which addresses it will be, as they
+    /// go to the disk, since nobody else is given them unless this fails or the machine does; `recorded` that
+    /// they are on it. Both are called on the writer's thread and must not wait.
     pub async fn assign_telling(
         &self,
         request: AssignRequest,
         deadline: Deadline,
         chosen: impl FnOnce(&Arc<Attachment>) + Send + 'static,
+        recorded: impl FnOnce(&Arc<Attachment>) + Send + 'static,
     ) -> Result<Assignment, AssignError> {
         let pool = request.pool.clone();
         let (answer, answered) = oneshot::channel();
-        let waiting = writer::Waiting { request, deadline, chosen: Box::new(chosen), answer };
+        let (chosen, recorded) = (Box::new(chosen), Box::new(recorded));
+        let waiting = writer::Waiting { request, deadline, chosen, recorded, answer };
         self.queue.try_send(Message::Assign(Box::new(waiting))).map_err(|error| match error {
             QueueError::Full => AssignError::Busy { retry_after: COME_BACK },
             QueueError::Closed => AssignError::Closed,

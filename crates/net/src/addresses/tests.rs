@@ -145,8 +145,13 @@ fn all_that_wait_are_one_frame_of_the_journal() {
     let mut assign = |n: u32| {
         let (answer, answered) = oneshot::channel();
         let request = wanted(&n.to_string(), "default");
-        let waiting =
-            writer::Waiting { request, deadline: soon(), chosen: Box::new(|_| ()), answer };
+        let waiting = writer::Waiting {
+            request,
+            deadline: soon(),
+            chosen: Box::new(|_| ()),
+            recorded: Box::new(|_| ()),
+            answer,
+        };
         group.push(Message::Assign(Box::new(waiting)));
         answered
     };

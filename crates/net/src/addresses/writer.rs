@@ -60,13 +60,15 @@ pub(super) enum Message {
 }
 
 /// Takes a new assignment.
-pub(super) type Chosen = Box<dyn FnOnce(&Arc<Attachment>) + Send>;
+pub(super) type Told = Box<dyn FnOnce(&Arc<Attachment>) + Send>;
 
 pub(super) struct Waiting {
     pub(super) request: AssignRequest,
     pub(super) deadline: Deadline,
     /// Is told of a new assignment before it is on disk.
-    pub(super) chosen: Chosen,
+    pub(super) chosen: Told,
+    /// Is told of it when it is, before whoever asked for it.
+    pub(super) recorded: Told,
     pub(super) answer: oneshot::Sender<Result<Assignment, AssignError>>,
 }
 
@@ -206,7 +208,7 @@ impl Writer {
 
 impl Draft {
     fn assign(&mut self, waiting: Waiting, parked: &mut Vec<Waiting>) {
-        let Waiting { request, deadline, chosen, answer } = waiting;
+        let Waiting { request, deadline, chosen, recorded, answer } = waiting;
         if answer.is_closed() {
             return;
         }
@@ -230,7 +232,7 @@ impl Draft {
                     let waiting = demand.map_or(0, |demand| demand.waiting);
                     let demand = Demand { waiting, last: Instant::now() };
                     self.table.demand.insert(request.pool.as_str().into(), demand);
-                    return parked.push(Waiting { request, deadline, chosen, answer });
+                    return parked.push(Waiting { request, deadline, chosen, recorded, answer });
                 }
                 FixedAddress::Later => Err(AssignError::Busy { retry_after: COME_BACK }),
             }
@@ -240,7 +242,7 @@ impl Draft {
             match self.lack(&request.pool) {
                 Some(error) => Err(error),
                 None if parked.len() < PARKED => {
-                    return parked.push(Waiting { request, deadline, chosen, answer });
+                    return parked.push(Waiting { request, deadline, chosen, recorded, answer });
                 }
                 None => Err(AssignError::Busy { retry_after: COME_BACK }),
             }
@@ -254,6 +256,9 @@ impl Draft {
                 Some(why) if result.is_ok() => Err(AssignError::Journal { why: Arc::clone(why) }),
                 _ => result,
             };
+            if let Ok(Assignment::New(attachment)) = &result {
+                recorded(attachment);
+            }
             // An error: the caller has left.
             let _ = answer.send(result);
         }));

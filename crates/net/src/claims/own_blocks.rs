@@ -42,7 +42,8 @@ impl OwnBlocks {
             };
             self.overlapping.remove(name);
             for (own, others) in &mut self.overlapping {
-                let overlaps = |it: &AddressBlock| blocks.get(own).is_some_and(|own| overlap(own, it));
+                let overlaps =
+                    |it: &AddressBlock| blocks.get(own).is_some_and(|own| overlap(own, it));
                 match block.is_some_and(|it| overlaps(it)) {
                     true => others.insert(name.clone()),
                     false => others.remove(name),
@@ -54,7 +55,8 @@ impl OwnBlocks {
         }
         for name in new_here {
             let Some(own) = blocks.get(&name) else { continue };
-            let others = blocks.iter().filter(|(other, block)| **other != name && overlap(own, block));
+            let others =
+                blocks.iter().filter(|(other, block)| **other != name && overlap(own, block));
             let others = others.map(|(other, _)| other.clone()).collect();
             self.overlapping.insert(name, others);
         }

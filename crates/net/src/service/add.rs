@@ -138,12 +138,20 @@ impl<D: Datapath> CniService<D> {
                 // An error: the work has failed already.
                 let _ = choose.try_send(Arc::clone(attachment));
             };
-            let assigned = self.0.addresses.assign_telling(wanted, call.deadline, choose).await;
-            if let Ok(Assignment::New(attachment)) = &assigned {
-                let _ = answer.set(Arc::clone(attachment));
-            }
-            // An error: the work has failed already.
-            let _ = tell.send(());
+            // The thread hears of it from the journal's own: by way of this task it would be later. If this
+            // request is no more, neither is `tell`.
+            let tell = Arc::new(tell);
+            let record = {
+                let tell = Arc::downgrade(&tell);
+                move |attachment: &Arc<Attachment>| {
+                    let _ = answer.set(Arc::clone(attachment));
+                    let _ = tell.upgrade().map(|tell| tell.try_send(()));
+                }
+            };
+            let addresses = &self.0.addresses;
+            let assigned = addresses.assign_telling(wanted, call.deadline, choose, record).await;
+            // If it has not been told yet, there is no address for it.
+            let _ = tell.try_send(());
             assigned
         };
         let (assigned, wired) = tokio::join!(assigning, wiring);
