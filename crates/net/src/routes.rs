@@ -408,6 +408,8 @@ pub struct BlockRoutes {
 #[derive(Debug)]
 struct KnownRoutes {
     device: Option<u32>,
+    /// Whether the device was needed when it was looked at.
+    needed: bool,
     state: KernelRoutes,
     read: Instant,
     /// Whether what is not wanted was removed at the last attempt.
@@ -420,10 +422,25 @@ impl BlockRoutes {
         Self { planner, node: node.to_owned(), export_table, device, known: None }
     }
 
-    /// Brings the kernel's routes in line; reads them only if that was not done lately. Unless everything is
-    /// known (`complete`), nothing is removed. Blocks.
+    /// Brings the kernel's routes in line. Unless everything is known (`complete`), nothing is removed. What is
+    /// there is looked at only if that was not done lately; this node's device and addresses also if the kernel
+    /// refuses something. Blocks.
     pub fn apply(&mut self, node: &Node, complete: bool) -> Result<RouteReport, NodeError> {
         let needed = self.planner.needs_device();
+        let mut changed = 0;
+        let mut lately = self.known.take().filter(|known| known.read.elapsed() < LATELY);
+        if let Some(known) = &mut lately
+            && (known.complete, known.needed) == (complete, needed)
+            && (known.device.is_some() || !needed)
+        {
+            let report = self.make_changes(node, known)?;
+            // Else the device may be gone.
+            if report.failed.is_empty() {
+                self.known = lately;
+                return Ok(report);
+            }
+            changed = report.changed;
+        }
         let mut no_device = None;
         let device = match needed {
             true => {
@@ -432,37 +449,41 @@ impl BlockRoutes {
             }
             false => device(node)?,
         };
-        let lately = |known: &KnownRoutes| known.device == device && known.read.elapsed() < LATELY;
-        let known = self.known.take().filter(lately);
+        let lately = lately.filter(|known| known.device == device);
         let (underlay, mut known) = node.netlink(|netlink| {
             let underlay = Underlay::read(netlink, device)?;
-            let known = match known {
-                Some(known) if known.complete == complete => known,
-                known => {
-                    let known = match known {
-                        Some(known) => KnownRoutes { complete, ..known },
-                        None => {
-                            let state = found(netlink, self.export_table, device)?.into();
-                            KnownRoutes { device, state, read: Instant::now(), complete }
-                        }
-                    };
-                    self.planner.touch_all(&known.state);
-                    known
-                }
+            let is_new = lately.as_ref().is_none_or(|known| known.complete != complete);
+            let (state, read) = match lately {
+                Some(known) => (known.state, known.read),
+                None => (found(netlink, self.export_table, device)?.into(), Instant::now()),
             };
-            Ok((underlay, known))
+            if is_new {
+                self.planner.touch_all(&state);
+            }
+            Ok((underlay, KnownRoutes { device, needed, state, read, complete }))
         })?;
         self.planner.set_underlay(underlay);
-        let changes = self.planner.changes(&known.state, complete);
-        let mut report =
-            node.netlink(|netlink| Ok(make(netlink, &changes, |change| known.state.made(change))))?;
+        let mut report = self.make_changes(node, &mut known)?;
+        report.changed += changed;
         report.failed.extend(no_device.map(|why| format!("no overlay: {why}")));
-        self.planner.settle(&known.state);
         if device.is_some() && !needed && complete {
             report.changed += usize::from(overlay::remove(node)?);
             return Ok(report);
         }
         self.known = Some(known);
+        Ok(report)
+    }
+
+    fn make_changes(
+        &mut self,
+        node: &Node,
+        known: &mut KnownRoutes,
+    ) -> Result<RouteReport, NodeError> {
+        let changes = self.planner.changes(&known.state, known.complete);
+        let state = &mut known.state;
+        let report =
+            node.netlink(|netlink| Ok(make(netlink, &changes, |change| state.made(change))))?;
+        self.planner.settle(&known.state);
         Ok(report)
     }
 }

@@ -2,6 +2,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use testkit::requires;
 use super::*;
 use crate::Attachment;
 use crate::datapath::Datapath;
-use crate::routes::{self, RouteInputs, RouteReport};
+use crate::routes::{self, BlockRef, BlockRoutes, RouteInputs, RouteReport};
 use crate::tests::pods::{is_cut_off, is_cut_off_from_pod, pod, reaches, reaches_pod};
 use crate::wiring::Wiring;
 
@@ -347,6 +348,30 @@ fn a_node_that_moves_is_reached_where_it_is_and_vxlan_takes_the_tunnel_within_a_
     assert_eq!(reports[0], RouteReport { changed: 5 + 1, failed: Vec::new() });
     assert!(reaches_pod(in_a, on_c));
     assert!(reaches_pod(in_c, on_a));
+}
+
+#[test]
+fn a_device_that_somebody_removed_is_there_again_with_the_next_change() {
+    requires!(netns);
+    let [here, far] = [(), ()].map(|()| Namespace::create().unwrap());
+    cable(&here, "uplink", &far, "far");
+    ip(&here, &["address", "add", "192.168.9.9/24", "dev", "uplink"]);
+    let node = Node::new(here);
+    let mut routes = BlockRoutes::new("a", None, DeviceSettings { port: PORT, mtu: 1450 });
+    let add = |routes: &mut BlockRoutes, name: &str, network: &str, via: &str| {
+        let block = block(name, &[network], &[via], Overlay::Vxlan);
+        routes.planner.set_block(&BlockRef::Listed(name.into()), Some(Arc::new(block)));
+        let report = routes.apply(&node, true).unwrap();
+        assert!(report.failed.is_empty(), "{:?}", report.failed);
+    };
+    add(&mut routes, "b", "10.2.0.0/27", "192.168.9.2");
+    assert!(remove(&node).unwrap());
+    add(&mut routes, "c", "10.3.0.0/27", "192.168.9.3");
+    let there = node.netlink(|netlink| netlink.routes(MAIN_TABLE)).unwrap();
+    for network in ["10.2.0.0/27", "10.3.0.0/27"] {
+        let network: IpNet = network.parse().unwrap();
+        assert!(there.iter().any(|route| route.destination == network), "{network}: {there:?}");
+    }
 }
 
 #[test]
