@@ -35,8 +35,6 @@ const AGAIN: Curve = Curve { first: Duration::from_millis(200), most: Duration::
 const RACES: u32 = 32;
 /// How many free numbers are tried: where so many overlap blocks of others, all do.
 const PICKS: u32 = 1_000;
-/// How many numbers are guessed before those that are taken are listed.
-const GUESSES: u32 = 8;
 /// How long a lost block is left alone: until the watch has surely told of it.
 const LOST: Duration = Duration::from_secs(30);
 /// How long changes are gathered into one attempt: nothing to a pod that needs a block soon.
@@ -348,26 +346,6 @@ impl BlockClaimer {
     fn pick(&self, pool: &Pool) -> Option<AddressBlock> {
         let blocks = self.claims.blocks.load();
         let name = &**pool.name();
-        // The blocks of other pools count as well, also of pools that are gone.
-        let make = |index: u32| {
-            let networks = pool.block(index)?;
-            let overlaps = |block: &Arc<AddressBlock>| {
-                block.spec.networks().overlaps(&networks) && !trust::is_oversized(block)
-            };
-            let is_free = !blocks.values().any(overlaps);
-            is_free.then(|| self.block(&AddressBlock::name_of(name, index), name, index, networks))
-        };
-        // Where much is free a guess finds it.
-        for _ in 0..GUESSES.min(pool.blocks()) {
-            let index = fastrand::u32(..pool.blocks());
-            let block = AddressBlock::name_of(name, index);
-            if !blocks.contains_key(&block)
-                && !self.lost.contains_key(&block)
-                && let Some(block) = make(index)
-            {
-                return Some(block);
-            }
-        }
         let mut taken: BTreeSet<u32> = blocks
             .values()
             .filter(|block| block.spec.pool == name)
@@ -383,10 +361,16 @@ impl BlockClaimer {
                 return None;
             }
             let index = nth_free(&taken, fastrand::u32(..free));
-            match make(index) {
-                Some(block) => return Some(block),
-                None => drop(taken.insert(index)),
+            let networks = pool.block(index)?;
+            // The blocks of other pools count as well, also of pools that are gone.
+            let overlaps = |block: &Arc<AddressBlock>| {
+                block.spec.networks().overlaps(&networks) && !trust::is_oversized(block)
+            };
+            if blocks.values().any(overlaps) {
+                taken.insert(index);
+                continue;
             }
+            return Some(self.block(&AddressBlock::name_of(name, index), name, index, networks));
         }
         None
     }
