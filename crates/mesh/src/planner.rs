@@ -240,7 +240,7 @@ impl Planner {
                 let discovered =
                     nodes.map(|all| DiscoveredEndpoints::of(all.values().map(|n| &**n)));
                 let peers = TargetPeers::new(&self.context, peers, discovered);
-                let names: Vec<_> = peers.owned().keys().cloned().collect();
+                let names: Vec<_> = peers.owned().map(|(name, _)| Arc::clone(name)).collect();
                 cluster.peers = Some(peers);
                 for name in names {
                     self.update_deletion(target, &name);
@@ -513,14 +513,14 @@ impl Planner {
         let Self { context, clusters, .. } = self;
         let is_target = context.is_target(target);
         let Some(cluster) = clusters.get(target) else { return };
-        let source = cluster.peers.as_ref().and_then(|peers| peers.owned().get(name));
+        let source = cluster.peers.as_ref().and_then(|peers| peers.source_of(name));
         let is_deleted = source.is_some_and(|source| {
             // A node that is unknown is not gone, and a cluster that overlaps is left as it is.
             let known = clusters.get(source).is_some_and(|c| c.source.is_some());
             let is_source =
                 context.routing(source, target).is_some() && context.cluster(source).is_some();
             let stays = (is_source && !known) || context.overlapping.contains(&**target);
-            !((is_target && stays) || cluster.kept.contains_key(name))
+            !((is_target && stays) || cluster.kept.contains(name))
         });
         if let Some(cluster) = clusters.get_mut(target) {
             match is_deleted {

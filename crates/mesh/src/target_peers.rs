@@ -1,7 +1,7 @@
 //! `TargetPeers`: the peers that one cluster has, which of them the mesh owns, and the endpoints that
 //! the cluster's nodes have discovered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::context::MeshContext;
@@ -15,10 +15,11 @@ use crate::source::PeeredNode;
 pub(crate) struct TargetPeers {
     /// As they were observed; it shares everything with the observation.
     peers: PeerIndex,
-    /// The mesh's own peers by name, with the cluster that their node is in.
-    owned: BTreeMap<Arc<str>, Arc<str>>,
-    /// The names of clusters, each kept once.
-    sources: BTreeSet<Arc<str>>,
+    /// The mesh's own peers by name, with the place in `sources` of the cluster that their node is in.
+    owned: BTreeMap<Arc<str>, u32>,
+    /// The names of clusters, each kept once, and where each is.
+    sources: Vec<Arc<str>>,
+    places: BTreeMap<Arc<str>, u32>,
     /// The names of the peers of others, by public key.
     foreign: SetMap<String, Arc<str>>,
     /// None while the cluster's nodes are unknown.
@@ -63,15 +64,18 @@ impl TargetPeers {
     fn insert(&mut self, context: &MeshContext, name: &Arc<str>, peer: &Peer) {
         match peer.source(&context.namespace, &context.name, context.adopt) {
             Some(source) => {
-                let source = match self.sources.get(source) {
-                    Some(known) => Arc::clone(known),
+                let place = match self.places.get(source) {
+                    Some(known) => *known,
                     None => {
                         let new: Arc<str> = source.into();
-                        self.sources.insert(Arc::clone(&new));
-                        new
+                        // There are no more sources than peers, and no four thousand million of these.
+                        let place = self.sources.len() as u32;
+                        self.sources.push(Arc::clone(&new));
+                        self.places.insert(new, place);
+                        place
                     }
                 };
-                self.owned.insert(Arc::clone(name), source);
+                self.owned.insert(Arc::clone(name), place);
             }
             None => self.foreign.insert(peer.spec.public_key.clone(), Arc::clone(name)),
         }
@@ -81,14 +85,19 @@ impl TargetPeers {
         self.peers.contains(name)
     }
 
-    /// The mesh's own peers by name, with the cluster that their node is in.
-    pub(crate) fn owned(&self) -> &BTreeMap<Arc<str>, Arc<str>> {
-        &self.owned
+    /// The mesh's own peers in the order of their names, with the cluster that their node is in.
+    pub(crate) fn owned(&self) -> impl ExactSizeIterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.owned.iter().map(|(name, place)| (name, &self.sources[*place as usize]))
+    }
+
+    /// The cluster that the node of one of the mesh's own peers is in.
+    pub(crate) fn source_of(&self, name: &str) -> Option<&Arc<str>> {
+        self.owned.get(name).map(|place| &self.sources[*place as usize])
     }
 
     /// The mesh's own peer of this name, if it is for a node of `source`.
     pub(crate) fn owned_for(&self, name: &str, source: &str) -> Option<Peer> {
-        let owned = self.owned.get(name).is_some_and(|cluster| **cluster == *source);
+        let owned = self.source_of(name).is_some_and(|cluster| **cluster == *source);
         owned.then(|| self.peers.get(name)).flatten()
     }
 

@@ -1,6 +1,6 @@
 //! What the planner knows and has decided of one cluster, as a source of peers and as a target.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::decide::{CarrierRank, Decision};
@@ -21,13 +21,40 @@ pub(super) struct Cluster {
     pub(super) peers: Option<TargetPeers>,
     /// The decisions about the peers of each other cluster's nodes.
     pub(super) sources: HashMap<Arc<str>, SourceDecisions>,
-    /// How many decisions keep a peer of a name. It is one, except between two decisions.
-    pub(super) kept: HashMap<Arc<str>, u32>,
+    pub(super) kept: KeptNames,
     /// The mesh's own peers that are to be deleted.
     pub(super) to_delete: BTreeSet<Arc<str>>,
     /// The nodes whose decision has something to write, or a conflict.
     pending: BTreeSet<NodeRef>,
     conflicts: BTreeMap<NodeRef, Box<Conflict>>,
+}
+
+/// The names of which decisions keep a peer. Each is kept by one, except between two decisions: so those that
+/// are kept by more are counted beside the others.
+#[derive(Debug, Default)]
+pub(super) struct KeptNames {
+    once: HashSet<Arc<str>>,
+    more: HashMap<Arc<str>, u32>,
+}
+
+impl KeptNames {
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.once.contains(name)
+    }
+
+    fn add(&mut self, name: &Arc<str>) {
+        if !self.once.insert(Arc::clone(name)) {
+            *self.more.entry(Arc::clone(name)).or_default() += 1;
+        }
+    }
+
+    fn remove(&mut self, name: &Arc<str>) {
+        match self.more.get_mut(name) {
+            Some(1) => _ = self.more.remove(name),
+            Some(count) => *count -= 1,
+            None => _ = self.once.remove(name),
+        }
+    }
 }
 
 /// The decisions about the peers of one cluster's nodes in another cluster.
@@ -110,15 +137,10 @@ impl Cluster {
             return Vec::new();
         }
         if let Some(name) = &keeps {
-            *self.kept.entry(Arc::clone(name)).or_default() += 1;
+            self.kept.add(name);
         }
-        if let Some(name) = &kept
-            && let Some(count) = self.kept.get_mut(name)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.kept.remove(name);
-            }
+        if let Some(name) = &kept {
+            self.kept.remove(name);
         }
         keeps.into_iter().chain(kept).collect()
     }

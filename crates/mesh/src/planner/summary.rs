@@ -39,13 +39,13 @@ impl Planner {
     /// Returns whether a cluster is known to have no peer of the mesh.
     pub fn is_clear(&self, cluster: &str) -> bool {
         let peers = self.clusters.get(cluster).and_then(|cluster| cluster.peers.as_ref());
-        peers.is_some_and(|peers| peers.owned().is_empty())
+        peers.is_some_and(|peers| peers.owned().len() == 0)
     }
 
     /// How many peers of a cluster's nodes another cluster has; none while that is unknown.
     pub(crate) fn peers_of(&self, source: &str, target: &str) -> Option<usize> {
         let peers = self.clusters.get(target)?.peers.as_ref()?;
-        Some(peers.owned().values().filter(|of| ***of == *source).count())
+        Some(peers.owned().filter(|(_, of)| ***of == *source).count())
     }
 
     /// Returns whether every node of a cluster has its peer in another, exactly as planned.

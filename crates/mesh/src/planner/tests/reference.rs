@@ -126,7 +126,7 @@ fn target_plan<'c>(
         }
     }
     let kept: BTreeSet<&str> = decisions.iter().filter_map(|d| d.keeps.as_deref()).collect();
-    let deletes = peers.owned().iter().filter(|(name, source)| {
+    let deletes = peers.owned().filter(|(name, source)| {
         // A node that is unknown is not gone.
         let unknown = wanted
             && ***source != *target
