@@ -14,7 +14,10 @@
 //!   may have.
 //! - Totals keep the contract of [`Report`]s. One report is under way at a time, and is the same
 //!   however often it is sent. Saved before each is sent, a sensor goes on where it was after a
-//!   `kill -9`, in the same incarnation; one that the kernel's table did not survive begins anew.
+//!   `kill -9`, in the same incarnation. Where the kernel's table did not survive, totals end with what was
+//!   saved of them.
+//! - What has ended is kept for a day, so that a controller that has never led is told it too. Each
+//!   controller is told once: what it has on disk is not told again, under whichever incarnation.
 //! - What a conversation carries from the moment on at which its application is known, or another one, is a total
 //!   of its own, unless no controller was told of the one before.
 //! - Bounded. Past the bounds, what a controller has on disk is forgotten first; what is dropped after
@@ -29,25 +32,30 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use controllers::{Controllers, Holders};
 use denied::Denied;
+use flow::{FlowCounters, is_somebody};
 use named::NamedConversations;
-use traffic::conversations::{self, AWAY, Dropped, Moment, Protocol, Record, Report, Totals};
+use total::RunningTotal;
+use traffic::conversations::{self, AWAY, Dropped, Moment, Report, Totals};
 
+mod controllers;
 mod denied;
+mod flow;
 mod named;
+mod room;
 mod rules;
 mod saved;
+mod total;
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use saved::fuzz;
 
+pub use flow::{ConversationKey, Flow, FlowId};
 pub use rules::Rules;
 
-/// Below are ports that only servers have; from `EPHEMERAL` on, those that systems give to clients.
-const WELL_KNOWN: u16 = 1024;
-const EPHEMERAL: u16 = 32_768;
-/// When there is no room, this part of all totals is forgotten together.
-const PART: usize = 16;
+/// More reports than are sent while a file that was written waits for the disk.
+const UNSAVED_REPORTS: u64 = 1 << 16;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -61,49 +69,18 @@ pub struct Limits {
     pub named: usize,
     /// A total that was idle for so long grows no more.
     pub idle: Duration,
+    /// Totals that grow no more and that the controller has, kept for other controllers.
+    pub ended: usize,
 }
 
 impl Default for Limits {
     /// At worst some 13 MB of totals, 25 MB of connections and 4 MB of applications.
     fn default() -> Self {
         let idle = conversations::Limits::default().idle;
-        Self { totals: 1 << 16, flows: 1 << 18, records: 1 << 12, named: 1 << 15, idle }
+        let (totals, flows, records) = (1 << 16, 1 << 18, 1 << 12);
+        // What has ended is one report more for a controller that begins to lead.
+        Self { totals, flows, records, named: 1 << 15, idle, ended: records }
     }
-}
-
-/// A connection, and what it has carried so far, both ways together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flow {
-    pub id: FlowId,
-    pub bytes: u64,
-    pub packets: u64,
-    /// Whether the connection has ended.
-    pub ended: bool,
-}
-
-/// Identifies a connection. Addresses and ports alone do not: they may be used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FlowId {
-    /// The kernel's number of the connection.
-    pub number: u32,
-    pub zone: u16,
-    pub protocol: Protocol,
-    pub client: IpAddr,
-    pub client_port: u16,
-    /// The address that really serves, behind address translation.
-    pub server: IpAddr,
-    pub port: u16,
-    /// When the connection began, if the kernel knows.
-    pub begun: Option<Moment>,
-}
-
-/// Identifies a conversation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ConversationKey {
-    pub client: IpAddr,
-    pub server: IpAddr,
-    pub port: u16,
-    pub protocol: Protocol,
 }
 
 #[derive(Debug)]
@@ -124,7 +101,7 @@ pub struct Sensor {
     /// There was a whole listing in this incarnation.
     settled: bool,
     totals: HashMap<ConversationKey, RunningTotal>,
-    /// Those that grow no more, and that no controller has on disk.
+    /// Those that grow no more.
     past: Vec<(ConversationKey, RunningTotal)>,
     /// What rules of policies stopped.
     denied: Denied,
@@ -133,9 +110,12 @@ pub struct Sensor {
     /// Of the last report.
     sequence: u64,
     outstanding: Option<Arc<Report>>,
-    epoch: Option<u64>,
-    /// Reports up to this one are on a controller's disk.
+    controllers: Controllers,
+    /// Reports up to this one are on the disk of the controller that was joined.
     durable: u64,
+    /// It goes on after the machine was started anew, and has not told everything since: what was saved may not be
+    /// the last.
+    is_unconfirmed: bool,
     /// When a controller last said something.
     heard: Moment,
     /// Looking for room is of no use before.
@@ -144,33 +124,6 @@ pub struct Sensor {
     /// What was in the totals that were dropped.
     lost: Totals,
     unfollowed: u64,
-}
-
-/// What a connection had carried when it was last seen.
-#[derive(Clone, Copy, Debug)]
-struct FlowCounters {
-    bytes: u64,
-    packets: u64,
-    /// The last listing that had it.
-    listing: u32,
-}
-
-/// What was seen of a conversation since its beginning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct RunningTotal {
-    totals: Totals,
-    first: Moment,
-    last: Moment,
-    /// What the last report with it said.
-    told: Totals,
-    /// The number of that report; 0 if there was none.
-    sent: u64,
-    /// It is to be told, again or for the first time.
-    changed: bool,
-    /// It is against the rules.
-    alarming: bool,
-    /// What its first bytes were of, if that is known.
-    application: Option<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -207,8 +160,9 @@ impl Sensor {
             named: NamedConversations::default(),
             sequence: 0,
             outstanding: None,
-            epoch: None,
+            controllers: Controllers::default(),
             durable: 0,
+            is_unconfirmed: false,
             heard: now,
             full_until: Moment::default(),
             dropped: Dropped::default(),
@@ -329,20 +283,44 @@ impl Sensor {
     pub fn joined(&mut self, epoch: u64, now: Moment) {
         self.now = self.now.max(now);
         self.heard = self.now;
-        if self.epoch.replace(epoch) != Some(epoch) {
-            self.durable = 0;
-        }
+        let joined = self.controllers.join(epoch, self.now);
+        let place = Some(joined.place);
         let durable = self.durable;
+        if joined.is_another {
+            self.durable = 0;
+            // It has what this one may have on disk already.
+            self.empty_outstanding();
+        }
         let past = self.past.iter_mut().map(|(_, total)| total);
         for total in self.totals.values_mut().chain(past) {
-            total.changed |= total.sent > durable;
+            if joined.has_replaced {
+                total.told_to.remove(joined.place);
+                total.kept_by.remove(joined.place);
+            }
+            if total.is_on_disk(durable) {
+                total.kept_by.add(joined.left);
+            }
+            let is_lacking = !total.kept_by.has(place);
+            // What was to be told to another one need not be told to this one.
+            total.changed = match joined.is_another {
+                true => is_lacking || total.totals != total.told,
+                false => total.changed || is_lacking && total.sent > durable,
+            };
         }
-        self.denied.lost_after(durable);
+        self.denied.lost_after(self.durable);
     }
 
     /// The report that is under way: to be sent until it is [counted](Self::counted).
     pub fn outstanding(&self) -> Option<&Arc<Report>> {
         self.outstanding.as_ref()
+    }
+
+    /// The number of the report that is under way is sent without what it held.
+    fn empty_outstanding(&mut self) {
+        let Some(report) = &mut self.outstanding else { return };
+        let Report { incarnation, sequence, dropped, .. } = **report;
+        let agent = Arc::clone(&self.agent);
+        *report = Arc::new(Report { agent, incarnation, sequence, dropped, ..Report::default() });
     }
 
     /// The next report, if none is under way and there is something to tell, or if it is to be sent
@@ -354,7 +332,8 @@ impl Sensor {
         }
         self.forget();
         let sequence = self.sequence + 1;
-        let most = self.limits.records;
+        let (most, idle, now) = (self.limits.records, self.limits.idle, self.now);
+        let controller = self.controllers.current();
         let past = self.past.iter_mut().map(|(key, total)| (&*key, total));
         let mut changed: Vec<_> =
             self.totals.iter_mut().chain(past).filter(|(_, total)| total.changed).collect();
@@ -362,8 +341,10 @@ impl Sensor {
             return None;
         }
         if changed.len() > most {
-            // Who has waited longest comes first.
-            let order = |total: &RunningTotal| (!total.alarming, total.sent, total.first);
+            // Who has waited longest comes first, and what has ended long ago last.
+            let order = |total: &RunningTotal| {
+                (!total.alarming, now.since(total.last) >= idle, total.sent, total.first)
+            };
             changed.select_nth_unstable_by_key(most, |(_, total)| order(total));
             changed.truncate(most);
         }
@@ -371,6 +352,7 @@ impl Sensor {
             total.changed = false;
             total.sent = sequence;
             total.told = total.totals;
+            total.told_to.add(controller);
             total.record(key)
         });
         let records = records.collect();
@@ -396,6 +378,13 @@ impl Sensor {
             return false;
         };
         self.durable = self.durable.max(durable.min(sequence));
+        if self.is_unconfirmed {
+            let controller = self.controllers.current();
+            let past = self.past.iter().map(|(_, total)| total);
+            let is_untold =
+                |it: &RunningTotal| !it.told_to.has(controller) && !it.kept_by.has(controller);
+            self.is_unconfirmed = self.totals.values().chain(past).any(is_untold);
+        }
         report.records.len() >= self.limits.records
     }
 
@@ -421,13 +410,12 @@ impl Sensor {
                 total.totals += growth;
                 total.last = now;
                 total.changed = true;
+                total.kept_by = Holders::default();
                 return;
             }
             let over = *total;
             self.totals.remove(&key);
-            if !over.is_on_disk(self.durable) {
-                self.past.push((key, over));
-            }
+            self.past.push((key, over));
         }
         let alarming = self.rules.as_ref().is_some_and(|rules| rules.violates(&key));
         if self.totals.len() + self.past.len() >= self.limits.totals && !self.make_room(alarming) {
@@ -441,85 +429,87 @@ impl Sensor {
             told: Totals::ZERO,
             sent: 0,
             changed: true,
+            told_to: Holders::default(),
+            kept_by: Holders::default(),
             alarming,
             application,
         };
         self.totals.insert(key, total);
     }
 
-    /// Forgets the oldest totals that a controller has on disk; where there are none, for one that is
-    /// alarming, those that are not.
-    fn make_room(&mut self, alarming: bool) -> bool {
-        if self.now < self.full_until && !alarming {
-            return false;
-        }
-        let durable = self.durable;
-        if self.forget_oldest(|total| total.is_on_disk(durable)) {
-            return true;
-        }
-        self.full_until = Moment(self.now.0 + 1000);
-        alarming && self.forget_oldest(|total| !total.alarming)
-    }
-
-    fn forget_oldest(&mut self, may: impl Fn(&RunningTotal) -> bool) -> bool {
-        // The next beginning of a key must lie in another second.
-        let second = self.now.seconds();
-        let may = |total: &RunningTotal| may(total) && total.first.seconds() < second;
-        let age = |key: &ConversationKey, total: &RunningTotal| (total.last, total.first, *key);
-        let past = self.past.iter().map(|(key, total)| (key, total));
-        let all = self.totals.iter().chain(past);
-        let mut ages: Vec<_> =
-            all.filter(|(_, total)| may(total)).map(|(key, total)| age(key, total)).collect();
-        let count = ages.len().min(self.limits.totals.div_ceil(PART));
-        let Some(last) = count.checked_sub(1) else { return false };
-        let oldest = *ages.select_nth_unstable(last).1;
-        let mut gone = Vec::new();
-        let mut stays = |key: &ConversationKey, total: &RunningTotal| {
-            let goes = may(total) && age(key, total) <= oldest;
-            if goes {
-                gone.push(*total);
-            }
-            !goes
-        };
-        self.totals.retain(|key, total| stays(key, total));
-        self.past.retain(|(key, total)| stays(key, total));
-        gone.iter().for_each(|total| self.drop_total(total));
-        true
-    }
-
-    /// What is idle and on a controller's disk.
-    fn forget(&mut self) {
-        let (now, idle, durable) = (self.now, self.limits.idle, self.durable);
-        self.past.retain(|(_, total)| !total.is_on_disk(durable));
-        self.totals.retain(|_, total| !total.is_on_disk(durable) || now.since(total.last) < idle);
-        self.denied.forget(durable, now, idle);
-        self.named.forget(now);
-    }
-
-    /// Connections are followed on; totals begin at zero.
+    /// Connections are followed on, and totals begin at zero: those that controllers were told of end with
+    /// what they were told.
     fn begin_again(&mut self, known: u64) {
-        let totals = std::mem::take(&mut self.totals).into_values();
-        let past = std::mem::take(&mut self.past).into_iter().map(|(_, total)| total);
-        totals.chain(past).for_each(|total| self.drop_total(&total));
+        let mut rest = Vec::new();
+        let (mut totals, mut past) =
+            (std::mem::take(&mut self.totals), std::mem::take(&mut self.past));
+        if std::mem::take(&mut self.is_unconfirmed) {
+            // Who knows of a later incarnation may have been told all of it in that one.
+            let gone = totals.drain().map(|(_, total)| total);
+            gone.chain(past.drain(..).map(|(_, total)| total)).for_each(|it| self.drop_total(&it));
+        }
+        for (key, total) in totals {
+            if total.is_untold() {
+                self.totals.insert(key, total);
+            } else {
+                rest.extend(self.end(key, total));
+            }
+        }
+        for (key, total) in past {
+            if total.is_untold() {
+                self.past.push((key, total));
+            } else {
+                rest.extend(self.end(key, total));
+            }
+        }
         self.denied = Denied::default();
         self.incarnation = self.now.0.max(self.incarnation.max(known).saturating_add(1));
         self.outstanding = None;
-        self.epoch = None;
+        self.controllers.leave();
         self.heard = self.now;
         (self.sequence, self.durable) = (0, 0);
-    }
-
-    /// What a total has that no controller was told will never be told.
-    fn drop_total(&mut self, total: &RunningTotal) {
-        self.drop_growth(total.totals.growth(total.told), total.alarming);
-    }
-
-    fn drop_growth(&mut self, growth: Totals, alarming: bool) {
-        if !growth.is_zero() {
-            self.dropped.totals += 1;
-            self.dropped.violations += u64::from(alarming);
-            self.lost += growth;
+        for (key, growth) in rest {
+            self.grow(key, growth);
         }
+    }
+
+    /// Ends a total with what controllers were told of it; says what they were not told. What those have
+    /// of it that were told something cannot be asked, so they are told nothing more.
+    fn end(
+        &mut self,
+        key: ConversationKey,
+        mut total: RunningTotal,
+    ) -> Option<(ConversationKey, Totals)> {
+        // The next beginning of its key must lie in another second.
+        if total.first.seconds() >= self.now.seconds() {
+            self.drop_total(&total);
+            return None;
+        }
+        let growth = total.totals.growth(total.told);
+        total.kept_by.add_all(total.told_to);
+        (total.totals, total.sent, total.changed) = (total.told, 0, false);
+        self.past.push((key, total));
+        (!growth.is_zero()).then_some((key, growth))
+    }
+
+    /// The kernel has another table since the sensor was saved, whose connections are counted from `now`
+    /// on. What was saved last may not have reached the disk: totals that went on would be behind what
+    /// controllers know, as would the numbers of reports.
+    fn follow_new_table(&mut self, now: Moment) {
+        self.is_unconfirmed = true;
+        self.flows.clear();
+        self.named = NamedConversations::default();
+        (self.settled, self.since) = (false, now);
+        let second = self.now.seconds();
+        self.past.extend(self.totals.extract_if(|_, total| total.first.seconds() < second));
+        // All of it may have been told in reports that the file does not know.
+        let controller = self.controllers.current();
+        let past = self.past.iter_mut().map(|(_, total)| total);
+        for total in self.totals.values_mut().chain(past).filter(|_| controller.is_some()) {
+            total.told = total.totals;
+            total.told_to.add(controller);
+        }
+        self.sequence = self.sequence.saturating_add(UNSAVED_REPORTS);
     }
 
     /// Whether a conversation is one between ends that can be told apart, and one of them is ours.
@@ -529,69 +519,6 @@ impl Sensor {
             scope.iter().any(|network| ends.iter().any(|end| network.contains(end)))
         };
         ends.iter().all(is_somebody) && self.scope.as_ref().is_none_or(ours)
-    }
-}
-
-/// Not a group, nor an address that means somebody else elsewhere.
-fn is_somebody(address: &IpAddr) -> bool {
-    let shared = match address {
-        IpAddr::V4(v4) => v4.is_broadcast(),
-        IpAddr::V6(v6) => v6.is_unicast_link_local(),
-    };
-    !(shared || address.is_loopback() || address.is_multicast() || address.is_unspecified())
-}
-
-impl FlowId {
-    fn conversation(&self) -> ConversationKey {
-        let Self { protocol, client, client_port, server, port, .. } = *self;
-        ConversationKey::between(protocol, (client, client_port), (server, port))
-    }
-}
-
-impl ConversationKey {
-    /// The conversation of a connection whose first packet went from `client` to `server`.
-    ///
-    /// One that seems to go from a well-known port to one that systems give to clients was not seen
-    /// from its beginning: its first packet here was an answer.
-    pub(crate) fn between(
-        protocol: Protocol,
-        (client, client_port): (IpAddr, u16),
-        (server, port): (IpAddr, u16),
-    ) -> Self {
-        if client_port != 0 && client_port < WELL_KNOWN && port >= EPHEMERAL {
-            return Self { client: server, server: client, port: client_port, protocol };
-        }
-        Self { client, server, port, protocol }
-    }
-}
-
-impl FlowCounters {
-    /// Counters that are behind were set to zero by somebody: all there is came since.
-    fn since(self, before: Self) -> Totals {
-        if self.bytes < before.bytes || self.packets < before.packets {
-            return Totals { bytes: self.bytes, packets: self.packets, sessions: 0 };
-        }
-        let (bytes, packets) = (self.bytes - before.bytes, self.packets - before.packets);
-        Totals { bytes, packets, sessions: 0 }
-    }
-}
-
-impl RunningTotal {
-    fn is_on_disk(&self, durable: u64) -> bool {
-        !self.changed && self.sent <= durable
-    }
-
-    fn record(&self, key: &ConversationKey) -> Record {
-        Record {
-            client: key.client,
-            server: key.server,
-            port: key.port,
-            protocol: key.protocol,
-            application: self.application.map(Arc::from),
-            totals: self.totals,
-            first: self.first,
-            last: self.last,
-        }
     }
 }
 

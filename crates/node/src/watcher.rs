@@ -301,6 +301,8 @@ impl Watcher {
         if let Err(error) = write(&self.settings.file, &saved) {
             let file = self.settings.file.display();
             warn!(%file, %error, "what was seen is not saved: a kill would lose some of it");
+            // What it has is too old soon: what was told since would be told anew, and counted twice.
+            let _ = fs::remove_file(&self.settings.file);
         }
     }
 

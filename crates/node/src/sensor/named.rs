@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use traffic::conversations::Moment;
 
-use super::{ConversationKey, PART};
+use super::ConversationKey;
+use super::room::PART;
 
 /// A connection may say nothing for hours, and goes on under the same name.
 const KEPT: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,12 +1,13 @@
 mod named;
+mod world;
 
-use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use objects::kinds::GroupMode;
-use proptest::prelude::*;
 
+use super::room::KEPT;
 use super::*;
+use traffic::conversations::{Protocol, Record};
 use traffic::ingest::{AgentGroup, AgentPolicy, AgentRule};
 
 const PLACE: &str = "boot";
@@ -149,24 +150,101 @@ fn one_that_was_picked_up_at_an_answer_is_turned_round() {
 }
 
 #[test]
-fn an_idle_total_begins_again_and_the_old_one_stays_until_it_is_on_disk() {
-    let mut sensor = fresh();
+fn an_idle_total_begins_again_and_the_old_one_is_kept_for_a_day() {
+    let limits = Limits { ended: 1, ..Limits::default() };
+    let mut sensor = begin(None, limits, START);
+    sensor.joined(1, START);
     sensor.observe(&flow(1, 53, 100), later(2));
     assert_eq!(tell(&mut sensor, 0, later(3)), [(53, totals(100, 1))]);
     sensor.observe(&flow(1, 53, 300), later(602));
     let report = sensor.report(false, later(603)).unwrap();
     assert_eq!(report.records[0].totals, totals(200, 0));
     assert_eq!(report.records[0].first, later(602));
-    sensor.counted(report.sequence, 0, later(603));
+    sensor.counted(report.sequence, 2, later(603));
     assert_eq!(sensor.counters().totals, 2);
-    // A controller that has lost both is told both.
+    // A controller that has neither is told both, once.
     sensor.joined(7, later(604));
     let both = [(53, totals(100, 1)), (53, totals(200, 0))];
     assert_eq!(tell(&mut sensor, 3, later(605)), both);
     assert_eq!(tell(&mut sensor, 4, later(606)), []);
+    for epoch in [1, 7, 1] {
+        sensor.joined(epoch, later(607));
+        assert_eq!(tell(&mut sensor, 0, later(608)), [], "each has them on disk");
+    }
+    // Of what has ended, so many are kept, and no longer than a day.
+    assert_eq!(tell(&mut sensor, 99, later(1100)), []);
+    assert_eq!(sensor.counters().totals, 2);
+    assert_eq!(tell(&mut sensor, 99, later(1300)), []);
     assert_eq!(sensor.counters().totals, 1);
-    assert_eq!(tell(&mut sensor, 5, later(1300)), []);
+    let next_day = Moment(later(602).0 + KEPT.as_millis() as u64);
+    assert_eq!(tell(&mut sensor, 99, next_day), []);
     assert_eq!(sensor.counters().totals, 0);
+}
+
+#[test]
+fn what_was_seen_before_a_restart_of_the_machine_is_told_whoever_leads_after_it() {
+    let mut sensor = fresh();
+    sensor.joined(1, later(1));
+    sensor.observe(&flow(1, 53, 100), later(2));
+    tell(&mut sensor, 1, later(3));
+    let older = sensor.save(PLACE);
+    sensor.observe(&flow(1, 53, 300), later(4));
+    sensor.observe(&flow(2, 80, 100), later(4));
+    let saved = sensor.save(PLACE);
+    for (saved, untold) in [
+        (&saved, &[(53, totals(300, 1)), (80, totals(100, 1))][..]),
+        // The file on disk is the one before: what it does not have is lost, and the controller's is right.
+        (&older, &[]),
+    ] {
+        let mut next = Sensor::begin(
+            "node1".into(),
+            "another boot",
+            Some(saved),
+            Limits::default(),
+            later(60),
+        );
+        assert_eq!(next.joining(later(60)), sensor.incarnation, "the same totals go on");
+        next.listed();
+        next.joined(1, later(60));
+        // The number of connection 1 is another's now.
+        let mut flow = flow(1, 53, 50);
+        flow.id.begun = Some(later(61));
+        next.observe(&flow, later(61));
+        let report = next.report(true, later(62)).unwrap();
+        assert!(report.sequence > sensor.sequence + 1, "a number that was not used before");
+        next.counted(report.sequence, 0, later(62));
+        let mut told: Vec<_> = report.records.iter().map(|it| (it.port, it.totals)).collect();
+        told.sort_by_key(|(port, totals)| (*port, totals.bytes));
+        let mut expected = untold.to_vec();
+        expected.insert(0, (53, totals(50, 1)));
+        assert_eq!(told, expected);
+        // Another controller is told everything.
+        next.joined(2, later(63));
+        let all: u64 = tell(&mut next, 0, later(64)).iter().map(|(_, it)| it.bytes).sum();
+        assert_eq!(all, if untold.is_empty() { 150 } else { 450 });
+    }
+}
+
+#[test]
+fn who_begins_again_tells_each_controller_what_it_does_not_have() {
+    let mut sensor = fresh();
+    sensor.joined(1, later(1));
+    sensor.observe(&flow(1, 53, 100), later(2));
+    tell(&mut sensor, 1, later(3));
+    sensor.observe(&flow(1, 53, 300), later(4));
+    // Somebody else has joined in this node's name.
+    sensor.outdated(later(1000).0, later(5));
+    assert!(sensor.incarnation > later(1000).0);
+    sensor.joined(1, later(6));
+    assert_eq!(tell(&mut sensor, 1, later(7)), [(53, totals(200, 0))], "it has the rest");
+    sensor.joined(2, later(8));
+    let both = [(53, totals(100, 1)), (53, totals(200, 0))];
+    assert_eq!(tell(&mut sensor, 0, later(9)), both);
+    let mut next = begin(Some(&sensor.save(PLACE)), Limits::default(), later(10));
+    next.joined(1, later(11));
+    assert_eq!(tell(&mut next, 1, later(12)), []);
+    next.joined(3, later(13));
+    assert_eq!(tell(&mut next, 0, later(14)), both);
 }
 
 #[test]
@@ -228,8 +306,11 @@ fn every_start_that_cannot_go_on_is_a_greater_incarnation() {
     };
     let set_back = START.before(AWAY);
     assert_eq!(at(PLACE, &saved, later(9)), sensor.incarnation);
-    assert_eq!(at("another boot", &saved, set_back), sensor.incarnation + 1);
-    assert_eq!(at("another boot", &saved, later(9)), later(9).0);
+    assert_eq!(at("another boot", &saved, later(9)), sensor.incarnation);
+    let of_another =
+        |now| Sensor::begin("node2".into(), PLACE, Some(&saved), limits, now).incarnation;
+    assert_eq!(of_another(set_back), sensor.incarnation + 1);
+    assert_eq!(of_another(later(9)), later(9).0);
     for cut in 0..saved.len() {
         assert!(at(PLACE, &saved[..cut], later(9)) > sensor.incarnation);
     }
@@ -294,306 +375,4 @@ fn a_large_table_is_told_in_parts_the_alarming_first() {
     }
     told.sort_unstable();
     assert_eq!(told, (100..110).collect::<Vec<_>>());
-}
-
-/// What the kernel, the network, the controller and the operator may do.
-#[derive(Clone, Debug)]
-enum Step {
-    Open {
-        port: u16,
-        packets: u64,
-    },
-    Carry {
-        which: usize,
-        packets: u64,
-    },
-    /// `heard`: the event reaches the socket.
-    End {
-        which: usize,
-        heard: bool,
-    },
-    List,
-    Read,
-    Report {
-        arrives: bool,
-        answered: bool,
-    },
-    Rejoin,
-    Wait {
-        seconds: u64,
-    },
-    Kill,
-    LoseState,
-    Checkpoint,
-    ControllerDies,
-    ControllerForgets,
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let which = 0..64usize;
-    let step = prop_oneof![
-        6 => (0..4u16, 1..9u64).prop_map(|(port, packets)| Step::Open { port, packets }),
-        6 => (which.clone(), 1..9u64).prop_map(|(which, packets)| Step::Carry { which, packets }),
-        4 => which.clone().prop_map(|which| Step::End { which, heard: true }),
-        5 => Just(Step::List),
-        4 => Just(Step::Read),
-        6 => (prop::bool::weighted(0.8), prop::bool::weighted(0.8))
-            .prop_map(|(arrives, answered)| Step::Report { arrives, answered }),
-        2 => Just(Step::Rejoin),
-        4 => prop_oneof![1..30u64, Just(700)].prop_map(|seconds| Step::Wait { seconds }),
-        2 => Just(Step::Checkpoint),
-        1 => Just(Step::ControllerDies),
-        1 => Just(Step::Kill),
-    ];
-    let bad = prop_oneof![
-        (0..64usize).prop_map(|which| Step::End { which, heard: false }),
-        Just(Step::LoseState),
-        Just(Step::ControllerForgets),
-    ];
-    prop::bool::ANY.prop_flat_map(move |bad_too| {
-        let weight = u32::from(bad_too);
-        let step = step.clone().boxed();
-        let step = prop_oneof![12 => step, weight => bad.clone().boxed()];
-        prop::collection::vec(step, 1..120)
-    })
-}
-
-#[derive(Clone, Debug, Default)]
-struct Controller {
-    incarnation: u64,
-    /// Through here, without gaps: reports come one at a time.
-    through: u64,
-    /// By beginning; of incarnations that are over as well.
-    counted: BTreeMap<(u64, ConversationKey, u32), Totals>,
-}
-
-impl Controller {
-    fn count(&mut self, report: &Report) {
-        assert!(report.incarnation >= self.incarnation);
-        if report.incarnation > self.incarnation {
-            (self.incarnation, self.through) = (report.incarnation, 0);
-        }
-        // One that came before is not looked at.
-        if report.sequence <= self.through {
-            return;
-        }
-        self.through = report.sequence;
-        for record in &report.records {
-            let Record { client, server, port, protocol, totals, first, .. } = record.clone();
-            let key = ConversationKey { client, server, port, protocol };
-            let known = self.counted.entry((report.incarnation, key, first.seconds())).or_default();
-            *known += totals.growth(*known);
-        }
-    }
-
-    fn sum(&self, key: &ConversationKey) -> Totals {
-        let mut sum = Totals::ZERO;
-        self.counted.iter().filter(|((_, of, _), _)| of == key).for_each(|(_, t)| sum += *t);
-        sum
-    }
-}
-
-struct World {
-    sensor: Sensor,
-    limits: Limits,
-    now: Moment,
-    live: Vec<Flow>,
-    /// Ends that wait to be read.
-    ends: Vec<Flow>,
-    opened: u32,
-    truth: BTreeMap<ConversationKey, Totals>,
-    saved: Vec<u8>,
-    /// Connections ended since it was saved: a kill loses what they brought.
-    ended_since: bool,
-    controller: Controller,
-    checkpoint: Controller,
-    epoch: u64,
-    /// Something happened after which less may be counted than there was.
-    lost: bool,
-}
-
-impl World {
-    fn new(limits: Limits) -> Self {
-        let mut sensor = begin(None, limits, START);
-        sensor.joined(1, START);
-        let saved = sensor.save(PLACE);
-        Self {
-            sensor,
-            limits,
-            now: START,
-            live: Vec::new(),
-            ends: Vec::new(),
-            opened: 0,
-            truth: BTreeMap::new(),
-            saved,
-            ended_since: false,
-            controller: Controller::default(),
-            checkpoint: Controller::default(),
-            epoch: 1,
-            lost: false,
-        }
-    }
-
-    fn carried(&mut self, which: usize, packets: u64, sessions: u64) {
-        let flow = &mut self.live[which];
-        flow.packets += packets;
-        flow.bytes += packets * 100;
-        let totals = Totals { bytes: packets * 100, packets, sessions };
-        *self.truth.entry(flow.id.conversation()).or_default() += totals;
-    }
-
-    fn read(&mut self) {
-        for flow in std::mem::take(&mut self.ends) {
-            self.sensor.observe(&flow, self.now);
-        }
-    }
-
-    fn list(&mut self) {
-        for flow in &self.live {
-            self.sensor.observe(flow, self.now);
-        }
-        self.sensor.listed();
-        self.read();
-    }
-
-    fn report(&mut self, arrives: bool, answered: bool) -> bool {
-        if let Some(report) = self.sensor.report(false, self.now) {
-            self.save();
-            assert!(report.records.len() <= self.limits.records);
-        }
-        let Some(report) = self.sensor.outstanding().cloned() else { return false };
-        if arrives {
-            self.controller.count(&report);
-            if answered {
-                let durable = match self.checkpoint.incarnation == report.incarnation {
-                    true => self.checkpoint.through,
-                    false => 0,
-                };
-                self.sensor.counted(report.sequence, durable, self.now);
-            }
-        }
-        true
-    }
-
-    fn save(&mut self) {
-        self.saved = self.sensor.save(PLACE);
-        self.ended_since = !self.ends.is_empty();
-    }
-
-    fn start(&mut self, saved: bool) {
-        self.lost |= self.ended_since || !self.ends.is_empty() || !saved;
-        self.ends.clear();
-        let saved = saved.then_some(self.saved.as_slice());
-        self.sensor = begin(saved, self.limits, self.now);
-        self.save();
-        self.join();
-    }
-
-    fn join(&mut self) {
-        self.sensor.joining(self.now);
-        self.sensor.joined(self.epoch, self.now);
-    }
-
-    fn step(&mut self, step: &Step) {
-        match *step {
-            Step::Open { port, packets } => {
-                self.opened += 1;
-                let mut flow = flow(self.opened, 1000 + port, 0);
-                flow.id.begun = Some(self.now);
-                self.live.push(flow);
-                self.carried(self.live.len() - 1, packets, 1);
-            }
-            Step::Carry { which, packets } if !self.live.is_empty() => {
-                self.carried(which % self.live.len(), packets, 0);
-            }
-            Step::End { which, heard } if !self.live.is_empty() => {
-                let flow = self.live.swap_remove(which % self.live.len());
-                self.ended_since = true;
-                match heard {
-                    true => self.ends.push(ended(flow)),
-                    false => self.lost = true,
-                }
-            }
-            Step::Carry { .. } | Step::End { .. } => {}
-            Step::List => self.list(),
-            Step::Read => self.read(),
-            Step::Report { arrives, answered } => {
-                self.report(arrives, answered);
-            }
-            Step::Rejoin => self.join(),
-            Step::Wait { seconds } => self.now = Moment(self.now.0 + seconds * 1000),
-            Step::Kill => self.start(true),
-            Step::LoseState => {
-                // No two starts are in one instant.
-                self.now = Moment(self.now.0 + 1);
-                self.start(false);
-            }
-            Step::Checkpoint => self.checkpoint = self.controller.clone(),
-            Step::ControllerDies => {
-                self.controller = self.checkpoint.clone();
-                self.join();
-            }
-            Step::ControllerForgets => {
-                (self.controller, self.checkpoint) = Default::default();
-                self.epoch += 1;
-                self.lost = true;
-                self.join();
-            }
-        }
-    }
-
-    fn never_above_the_truth(&self) {
-        for (key, truth) in &self.truth {
-            let counted = self.controller.sum(key);
-            let above = counted.growth(*truth);
-            assert!(above.is_zero(), "{key:?}: {counted:?} of {truth:?}");
-        }
-    }
-
-    fn settle(&mut self) {
-        self.read();
-        self.list();
-        while self.report(true, true) {}
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
-
-    #[test]
-    fn everything_is_counted_once_whatever_happens(steps in steps(), small in any::<bool>()) {
-        let small = small.then_some(Limits { totals: 3, flows: 4, records: 2, ..Limits::default() });
-        let limits = small.unwrap_or_default();
-        let mut world = World::new(limits);
-        for step in &steps {
-            world.step(step);
-            world.never_above_the_truth();
-            let counters = world.sensor.counters();
-            prop_assert!(counters.flows <= limits.flows && counters.totals <= limits.totals);
-        }
-        world.settle();
-        world.never_above_the_truth();
-        if world.lost {
-            return Ok(());
-        }
-        // What cannot be followed any longer has not ended, and is counted when it has.
-        for flow in std::mem::take(&mut world.live) {
-            world.ends.push(ended(flow));
-        }
-        world.settle();
-        let (mut counted, mut truth) = (Totals::ZERO, Totals::ZERO);
-        world.truth.iter().for_each(|(key, totals)| {
-            counted += world.controller.sum(key);
-            truth += *totals;
-        });
-        counted += world.sensor.counters().lost;
-        prop_assert_eq!(counted, truth);
-    }
-
-    #[test]
-    fn no_saved_bytes_can_stop_it(bytes in prop::collection::vec(any::<u8>(), 0..256), magic in any::<bool>()) {
-        let mut saved = if magic { b"FLS1".to_vec() } else { Vec::new() };
-        saved.extend(bytes);
-        begin(Some(&saved), Limits::default(), START);
-    }
 }

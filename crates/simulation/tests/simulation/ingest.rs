@@ -1,5 +1,5 @@
 //! Ingest's exactly-once: agents' sensors report over a bad network to controllers that are killed, come back from
-//! their checkpoints, and take over from one another.
+//! their checkpoints, and take over from one another, while nodes are rebooted and conversations fall silent.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -20,7 +20,8 @@ use traffic::ingest::{Counted, NotCounted};
 
 const NODES: u8 = 2;
 const PODS: u8 = 2;
-const PLACE: &str = "boot/netns";
+/// Longer than a total stays open that nothing is added to.
+const QUIET: Duration = Duration::from_secs(11 * 60);
 
 type Key = (IpAddr, IpAddr, u16);
 
@@ -33,6 +34,15 @@ enum Planted {
     ProgressLast,
     /// What was counted is forgotten at a restart, and the epoch stays.
     LosesCheckpoint,
+    /// Agents forget what has ended once a controller has it on disk.
+    ForgetsEnded,
+}
+
+impl Planted {
+    fn sensor_limits(self) -> SensorLimits {
+        let ended = if self == Self::ForgetsEnded { 0 } else { SensorLimits::default().ended };
+        SensorLimits { ended, ..SensorLimits::default() }
+    }
 }
 
 /// The world's truth: connections with what they have carried.
@@ -196,6 +206,11 @@ struct Agent {
     saved: Vec<u8>,
     /// How far its clock is off, in milliseconds.
     skew: i64,
+    limits: SensorLimits,
+    /// How often the node was rebooted.
+    boots: u32,
+    /// What connections had carried when the node was booted: its kernel knows nothing of it.
+    before: BTreeMap<Key, u64>,
 }
 
 impl Agent {
@@ -207,9 +222,11 @@ impl Agent {
         let now = self.now(world);
         for ((client, server, port), bytes) in &kernel.0 {
             let here = |it: &IpAddr| matches!(it, IpAddr::V4(it) if it.octets()[2] == self.node);
-            if !here(client) && !here(server) {
+            let before = self.before.get(&(*client, *server, *port)).copied().unwrap_or_default();
+            if !here(client) && !here(server) || *bytes == before {
                 continue;
             }
+            let bytes = bytes - before;
             let id = FlowId {
                 // One connection for each conversation, which lasts.
                 number: u32::from(*port),
@@ -221,7 +238,7 @@ impl Agent {
                 port: *port,
                 begun: None,
             };
-            let flow = Flow { id, bytes: *bytes, packets: bytes / 100, ended: false };
+            let flow = Flow { id, bytes, packets: bytes / 100, ended: false };
             self.sensor.observe(&flow, now);
         }
         self.sensor.listed();
@@ -249,9 +266,27 @@ impl Agent {
         }
     }
 
+    fn place(&self) -> String {
+        format!("boot {}/netns", self.boots)
+    }
+
+    fn save(&mut self) {
+        self.saved = self.sensor.save(&self.place());
+    }
+
     fn restart(&mut self, world: &World) {
         let (name, now) = (Arc::clone(&self.name), self.now(world));
-        self.sensor = Sensor::begin(name, PLACE, Some(&self.saved), SensorLimits::default(), now);
+        self.sensor = Sensor::begin(name, &self.place(), Some(&self.saved), self.limits, now);
+    }
+
+    /// All that connections carried was seen before, and what they carry after is.
+    fn reboot(&mut self, world: &World, kernel: &Kernel) {
+        self.observe(world, kernel);
+        self.save();
+        self.boots += 1;
+        self.before.clone_from(&kernel.0);
+        self.restart(world);
+        self.observe(world, kernel);
     }
 }
 
@@ -260,6 +295,8 @@ struct Stage {
     /// Who leads; agents are led to it.
     leader: Option<Arc<Controller>>,
     calm: bool,
+    /// Nobody says anything for a while.
+    quiet: bool,
 }
 
 /// An agent's life: it joins whoever leads and reports until that fails.
@@ -286,7 +323,7 @@ async fn report(
                 agent.observe(&world, &stage.lock().unwrap().kernel);
                 let report = agent.sensor.outstanding().cloned();
                 let report = report.or_else(|| agent.sensor.report(true, now)).unwrap();
-                agent.saved = agent.sensor.save(PLACE);
+                agent.save();
                 report
             };
             let Some(answer) = send(&world, &controller, &report, calm(), planted).await else {
@@ -302,7 +339,8 @@ async fn report(
             if ended || !calm() && world.one_in(15) {
                 break;
             }
-            sleep(world.up_to(Duration::from_secs(8))).await;
+            let often = if stage.lock().unwrap().quiet { 25 } else { 8 };
+            sleep(world.up_to(Duration::from_secs(often))).await;
         }
     }
 }
@@ -359,16 +397,19 @@ async fn schedule(world: World, planted: Planted) {
         world.step(format_args!("replica {at} leads, in epoch {:x}", controller.epoch));
         controller
     };
-    let stage = Stage { kernel: Kernel::default(), leader: Some(lead(0)), calm: false };
+    let stage =
+        Stage { kernel: Kernel::default(), leader: Some(lead(0)), calm: false, quiet: false };
     let stage = Arc::new(Mutex::new(stage));
     let mut agents = Vec::new();
     for node in 0..NODES {
         let (name, now): (Arc<str>, _) = (format!("node-{node}").into(), moment(&world));
-        let mut sensor =
-            Sensor::begin(Arc::clone(&name), PLACE, None, SensorLimits::default(), now);
+        let limits = planted.sensor_limits();
+        let mut sensor = Sensor::begin(Arc::clone(&name), "", None, limits, now);
         sensor.count_whole();
-        let saved = sensor.save(PLACE);
-        let agent = Arc::new(Mutex::new(Agent { name, node, sensor, saved, skew: 0 }));
+        let (saved, before) = (Vec::new(), BTreeMap::new());
+        let mut agent = Agent { name, node, sensor, saved, skew: 0, limits, boots: 0, before };
+        agent.save();
+        let agent = Arc::new(Mutex::new(agent));
         let life = Tasks::new("agent");
         life.spawn(
             "report",
@@ -393,13 +434,18 @@ async fn schedule(world: World, planted: Planted) {
                         bytes;
                 }
             }
-            10 => {
+            at @ (10 | 14) => {
+                let is_reboot = at == 14;
                 let at = usize::try_from(world.below(NODES.into())).unwrap();
                 let (agent, life) = &mut agents[at];
-                world.step(format_args!("node-{at} is killed"));
+                let what = if is_reboot { "node" } else { "agent of node" };
+                world.step(format_args!("the {what} {at} is killed"));
                 life.kill().await;
                 *life = Tasks::new("agent");
-                agent.lock().unwrap().restart(&world);
+                match is_reboot {
+                    true => agent.lock().unwrap().reboot(&world, &stage.lock().unwrap().kernel),
+                    false => agent.lock().unwrap().restart(&world),
+                }
                 life.spawn(
                     "report",
                     report(world.clone(), Arc::clone(agent), Arc::clone(&stage), planted),
@@ -431,6 +477,12 @@ async fn schedule(world: World, planted: Planted) {
                 sleep(world.up_to(Duration::from_secs(5))).await;
                 let new = lead(leading);
                 stage.lock().unwrap().leader = Some(new);
+            }
+            _ if world.one_in(4) => {
+                world.step("nobody says anything");
+                stage.lock().unwrap().quiet = true;
+                sleep(QUIET).await;
+                stage.lock().unwrap().quiet = false;
             }
             _ => {}
         }
@@ -494,5 +546,12 @@ fn progress_that_is_taken_after_the_shards_is_found() {
 fn a_checkpoint_that_is_not_taken_up_is_found() {
     finds("a restart forgets what was counted", 500, async |world| {
         schedule(world, Planted::LosesCheckpoint).await;
+    });
+}
+
+#[test]
+fn an_agent_that_forgets_what_has_ended_is_found() {
+    finds("agents forget what has ended", 500, async |world| {
+        schedule(world, Planted::ForgetsEnded).await;
     });
 }

@@ -13,8 +13,8 @@
 //!   again: under the same number, or within a later report.
 //! - An agent that has several reports under way sends again what a report held if that is called durable
 //!   by the time its answer comes: a later report may be meant. (A sensor has one under way at a time.)
-//! - Every start of the agent is a greater `incarnation`; all its totals begin at zero. So does one
-//!   that reached no controller for [`AWAY`](super::AWAY).
+//! - An agent that has lost what it knew begins a greater `incarnation`, in which all its totals begin at
+//!   zero. So does one that reached no controller for [`AWAY`](super::AWAY).
 //! - It reports at least once in [`SILENCE`](super::SILENCE), if only an empty report.
 //!
 //! So a total that arrives twice is the same total, and a report may be sent again at any time, in
@@ -154,7 +154,8 @@ pub struct Report {
     /// The node's name: a node has one agent. It is not sent: the agent's certificate says it.
     pub agent: Arc<str>,
     pub incarnation: u64,
-    /// Counts up by one from 1 in each incarnation.
+    /// Counts up from 1 in each incarnation: by one, and further over reports that may have been sent and not
+    /// saved.
     pub sequence: u64,
     pub records: Vec<Record>,
     pub denied: Vec<DeniedRecord>,

@@ -56,7 +56,7 @@ fn a_total_that_was_told_without_a_name_is_not_told_again_under_one() {
 }
 
 #[test]
-fn names_are_saved_and_what_was_saved_without_them_is_read() {
+fn names_are_saved() {
     let mut sensor = fresh();
     sensor.observe(&flow(1, 80, 1000), later(2));
     sensor.name(flow(1, 80, 0).id.conversation(), Some("redis"), later(2));
@@ -64,20 +64,6 @@ fn names_are_saved_and_what_was_saved_without_them_is_read() {
     let mut next = begin(Some(&sensor.save(PLACE)), Limits::default(), later(4));
     next.observe(&flow(1, 80, 1400), later(5));
     assert_eq!(applications(&mut next, later(6)), [(80, redis(), 1400, 1)]);
-    // As it was saved before there were names: a total ends with one byte less, and there is no list of names.
-    let mut old = fresh();
-    old.observe(&flow(1, 80, 1000), later(2));
-    assert_eq!(applications(&mut old, later(3)), [(80, None, 1000, 1)]);
-    let mut saved = old.save(PLACE);
-    saved[3] = b'1';
-    // From the end: no names, nothing past, and the empty name of the one total.
-    assert_eq!(saved[saved.len() - 3..], [0, 0, 0]);
-    saved.truncate(saved.len() - 3);
-    saved.push(0);
-    let mut next = begin(Some(&saved), Limits::default(), later(4));
-    assert_eq!(next.joining(later(4)), old.joining(later(4)), "the incarnation goes on");
-    next.observe(&flow(1, 80, 1400), later(5));
-    assert_eq!(applications(&mut next, later(6)), [(80, None, 1400, 1)]);
 }
 
 #[test]
