@@ -22,8 +22,9 @@ pub use targets::TARGETS;
 #[global_allocator]
 static HEAP: PeakAlloc = PeakAlloc;
 
-/// What any target may allocate, however short its input is: a compressor has some hundred KiB of its own.
-const BASE: usize = 1 << 20;
+/// What any target may allocate, however short its input is: room for a frame of a WebSocket, which has 1 MiB at
+/// most, is reserved once the frame says its length, beside the buffer that it is read into.
+const BASE: usize = (1 << 20) + (256 << 10);
 
 /// A parser of outside bytes.
 #[derive(Clone, Copy, Debug)]
