@@ -317,7 +317,7 @@ fn set_up(table: &mut Table, pairs: usize) {
     let holding = world.clients.clone().with_policies([Arc::new(hold) as Arc<dyn PodPolicies>]);
     let [plain, held] = runtime.block_on(async {
         let tasks = Tasks::new("bench");
-        let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+        let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
         let ipv4 = Some("10.3.0.0/20".parse().unwrap());
         let soon = || Deadline::after(WAIT);
         let networks = Networks { ipv4, ipv6: None };

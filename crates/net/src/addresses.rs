@@ -1,13 +1,15 @@
 //! `Addresses`: which attachment of this node has which address.
 //!
 //! ```text
-//! assign, release ──► GroupCommit ──► Writer: table ──► journal, one fdatasync a group
+//! assign, release ──► GroupCommit ──► Writer: table ──► journal, one write a group ──► Flusher: fdatasync
 //!                                              │ then
 //! view ◄── Snapshot<AddressTable> ◄────────────┘ publish, answer
 //! ```
 //!
 //! Contract:
-//! - An assignment is on disk when it returns. A key that has addresses gets the same ones again.
+//! - An assignment is in the journal's file when it returns, so that no end of the process loses it, and on disk
+//!   soon after: a machine that fails in between takes the pod with it, and the address is free.
+//! - A key that has addresses gets the same ones again.
 //! - No address is given to two attachments, and none of a block that is not this node's.
 //! - Nothing here asks the store: `claims` brings the blocks. An assignment that finds no address
 //!   waits for a block that is being claimed, until its deadline and not longer than [`PATIENCE`]; where
@@ -34,7 +36,7 @@ use imbl::{OrdMap, OrdSet};
 use objects::kinds::Networks;
 use stallproof::group_commit::QueueError;
 use stallproof::snapshot::{Changes, View};
-use stallproof::{Deadline, GroupCommit, Snapshot, Tasks};
+use stallproof::{Deadline, GroupCommit, Ledger, Snapshot, Tasks};
 use tokio::sync::oneshot;
 
 pub use crate::address_table::{AddressTable, Demand, PoolAvailability};
@@ -44,7 +46,7 @@ pub use crate::local_block::LocalBlock;
 use crate::address_table::AdoptedBlock;
 use crate::journal::Journal;
 use crate::{Attachment, AttachmentKey, Fixed, NamespaceId, Pod};
-use writer::{BlockChange, Message, QUEUE, Writer};
+use writer::{BlockChange, FLUSHES, Flusher, Message, QUEUE, Writer};
 
 /// The longest that an assignment waits for a block: some claims of a slow store.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -140,19 +142,30 @@ pub enum BlockError {
 impl Addresses {
     /// Replays the journal in `dir` on this thread; makes the directory if it is not there. The journal
     /// is closed when `tasks` stops, or when the last clone is gone.
-    pub fn open(dir: &Path, tasks: &Tasks) -> Result<Self, OpenError> {
+    pub fn open(dir: &Path, ledger: &Ledger, tasks: &Tasks) -> Result<Self, OpenError> {
         let (journal, table) = Journal::open(dir)?;
-        Self::start(journal, table, tasks)
+        Self::start(journal, table, ledger, tasks)
             .map_err(|source| OpenError::Io { file: dir.to_owned(), source })
     }
 
-    fn start(journal: Journal, table: AddressTable, tasks: &Tasks) -> std::io::Result<Self> {
+    fn start(
+        journal: Journal,
+        table: AddressTable,
+        ledger: &Ledger,
+        tasks: &Tasks,
+    ) -> std::io::Result<Self> {
         let table = Snapshot::new(table);
-        let writer = Writer::new(journal, table.clone());
-        Ok(Self { table, queue: GroupCommit::start("net-journal", QUEUE, writer, tasks)? })
+        let (published, ledger) = (table.clone(), ledger.clone());
+        let queue = GroupCommit::start_with("net-journal", QUEUE, tasks, |queue| {
+            let flusher = Flusher::new(ledger, queue);
+            let flusher = GroupCommit::start("net-journal-flush", FLUSHES, flusher, tasks)?;
+            Ok(Writer::new(journal, published, flusher))
+        })?;
+        Ok(Self { table, queue })
     }
 
-    /// Assigns addresses; they are on disk when this returns. A key that has addresses gets those.
+    /// Assigns addresses; no end of this process loses them once this returns. A key that has addresses gets
+    /// those.
     pub async fn assign(
         &self,
         request: AssignRequest,
@@ -162,8 +175,8 @@ impl Addresses {
     }
 
     /// The same, and tells of a new assignment as it comes about: `chosen` which addresses it will be, as they
-    /// go to the disk, since nobody else is given them unless this fails or the machine does; `recorded` that
-    /// they are on it. Both are called on the writer's thread and must not wait.
+    /// are written, since nobody else is given them unless this fails; `recorded` that they are. Both are called
+    /// on the writer's thread and must not wait.
     pub async fn assign_telling(
         &self,
         request: AssignRequest,

@@ -157,7 +157,7 @@ pub fn start_with(
     let carried = config.encryption.as_ref().map_or(uplink, |it| it.mtu.min(uplink));
     let mtu = config.mtu.unwrap_or(uplink).min(carried);
     let listener = server::listen(&config.socket)?;
-    let addresses = Addresses::open(&config.data, &tasks).map_err(StartError::Open)?;
+    let addresses = Addresses::open(&config.data, &ledger, &tasks).map_err(StartError::Open)?;
     let policies = match policies {
         Some(begin) => {
             let attachments: Vec<_> = addresses.view().attachments().cloned().collect();

@@ -79,7 +79,7 @@ pub trait Datapath: Send + Sync + 'static {
     fn verify(&self, attachment: &Attachment, namespace: Option<&Self::Namespace>) -> Vec<Fault>;
 }
 
-/// An attachment whose addresses are on their way to the disk.
+/// An attachment whose addresses are being written down.
 #[derive(Clone, Copy)]
 pub struct Coming<'a> {
     pub key: &'a AttachmentKey,
@@ -90,7 +90,7 @@ pub struct Coming<'a> {
     pub mac: Option<[u8; 6]>,
     /// Waits until the addresses are known; none if there will be none.
     pub chosen: &'a dyn Fn() -> Option<Arc<Attachment>>,
-    /// Waits until they are on disk: from then on they may be used. False if they will not be.
+    /// Waits until they are in the journal: from then on they may be used. False if they will not be.
     pub recorded: &'a dyn Fn() -> bool,
 }
 

@@ -5,14 +5,15 @@
 //! ```
 //!
 //! Contract:
-//! - `append` with `sync` returns when the records, and all before them, are on disk.
+//! - What `append` wrote survives the process. With `sync` it returns when the records, and all before them, are
+//!   on disk; else a [`Flush`] brings them there, by whatever thread.
 //! - The records of one append are one frame, and are replayed whole or not at all.
 //! - A crash may leave anything in place of what was not synced: it is cut off when the file is opened.
 //!   `synced` says how much of the file was on disk when a frame was written, so what is damaged
 //!   before that was not left by a crash: the file is then refused, and left as it is. (The very last
 //!   frame has none after it that could tell.)
-//! - After an error the file is written anew from memory before anything is appended: the kernel may
-//!   have given up pages that it still shows.
+//! - After an error, also one of a flush, the file is written anew from memory before anything is appended: the
+//!   kernel may have given up pages that it still shows.
 //! - The file is compacted when it has become several times as large as it need be: a new file takes its
 //!   place by a rename, when it is on disk.
 
@@ -20,6 +21,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::address_table::{AddressTable, InvalidRecord, Record};
 
@@ -37,13 +39,42 @@ const TIMES: u64 = 4;
 #[derive(Debug)]
 pub(crate) struct Journal {
     dir: PathBuf,
-    file: Option<File>,
+    /// Shared with a flush.
+    file: Option<Arc<File>>,
     /// The size of the file; all of it is valid.
     bytes: u64,
     /// How much of it is on disk for sure.
     synced: u64,
     /// The size after the last compaction.
     smallest: u64,
+}
+
+/// Brings what is in the file now to the disk. Nothing is held up by it.
+#[derive(Debug)]
+pub(crate) struct Flush {
+    file: Arc<File>,
+    bytes: u64,
+}
+
+/// What came of a flush.
+#[derive(Debug)]
+pub(crate) struct Flushed {
+    flush: Flush,
+    result: io::Result<()>,
+}
+
+impl Flush {
+    /// Blocks, for as long as the disk takes.
+    pub(crate) fn run(self) -> Flushed {
+        let result = self.file.sync_data();
+        Flushed { flush: self, result }
+    }
+}
+
+impl Flushed {
+    pub(crate) fn has_failed(&self) -> bool {
+        self.result.is_err()
+    }
 }
 
 /// Why the journal cannot be used.
@@ -110,9 +141,8 @@ impl Journal {
         }
         // What is there may never have been synced, and will be built upon.
         file.sync_all().map_err(failed)?;
-        let bytes = good as u64;
-        let journal =
-            Self { dir: dir.to_owned(), file: Some(file), bytes, synced: bytes, smallest: 0 };
+        let (bytes, file) = (good as u64, Some(Arc::new(file)));
+        let journal = Self { dir: dir.to_owned(), file, bytes, synced: bytes, smallest: 0 };
         Ok((journal, table))
     }
 
@@ -133,10 +163,10 @@ impl Journal {
                 done => return done,
             }
         }
-        let Some(file) = &mut self.file else { return self.rewrite(table) };
+        let Some(file) = &self.file else { return self.rewrite(table) };
         let frame = frame(records, self.synced)?;
-        let mut write = || {
-            file.write_all(&frame)?;
+        let write = || {
+            (&**file).write_all(&frame)?;
             if sync { file.sync_data() } else { Ok(()) }
         };
         if let Err(error) = write() {
@@ -150,6 +180,25 @@ impl Journal {
         Ok(())
     }
 
+    /// What is to be flushed, if anything is.
+    pub(crate) fn flush(&self) -> Option<Flush> {
+        let file = self.file.as_ref().filter(|_| self.synced < self.bytes)?;
+        Some(Flush { file: Arc::clone(file), bytes: self.bytes })
+    }
+
+    /// What came of a flush. An error is one of what is in the file: it is to be written anew.
+    pub(crate) fn flushed(&mut self, Flushed { flush, result }: Flushed) -> io::Result<()> {
+        // A file that another has taken the place of is of no interest any more.
+        if !self.file.as_ref().is_some_and(|file| Arc::ptr_eq(file, &flush.file)) {
+            return Ok(());
+        }
+        match result {
+            Ok(()) => self.synced = self.synced.max(flush.bytes),
+            Err(_) => self.file = None,
+        }
+        result
+    }
+
     /// How many bytes a crash leaves for sure, and how many there are.
     #[cfg(feature = "simulation")]
     pub(crate) fn on_disk(&self) -> (u64, u64) {
@@ -159,7 +208,7 @@ impl Journal {
     /// Behaves from now on as if the disk took no more.
     #[cfg(test)]
     pub(crate) fn fail(&mut self) {
-        self.file = File::open(path(&self.dir)).ok();
+        self.file = File::open(path(&self.dir)).ok().map(Arc::new);
     }
 
     pub(crate) fn sync(&mut self) -> io::Result<()> {
@@ -170,7 +219,7 @@ impl Journal {
     }
 
     /// Writes the file anew from `table`, in place of the old one.
-    fn rewrite(&mut self, table: &AddressTable) -> io::Result<()> {
+    pub(crate) fn rewrite(&mut self, table: &AddressTable) -> io::Result<()> {
         let new = self.dir.join("addresses.journal.new");
         let mut options = OpenOptions::new();
         let mut file = options.create(true).truncate(true).write(true).mode(0o600).open(&new)?;
@@ -188,7 +237,7 @@ impl Journal {
         self.file = None;
         fs::rename(&new, path(&self.dir))?;
         File::open(&self.dir)?.sync_all()?;
-        let file = OpenOptions::new().append(true).open(path(&self.dir))?;
+        let file = Arc::new(OpenOptions::new().append(true).open(path(&self.dir))?);
         (self.file, self.bytes, self.synced, self.smallest) = (Some(file), bytes, bytes, bytes);
         Ok(())
     }

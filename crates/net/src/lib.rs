@@ -10,7 +10,7 @@
 //!
 //! Invariants:
 //! 1. No pod waits for another: requests wait for requests about the same attachment only.
-//! 2. An address is on disk before it is used, and is given to one attachment at a time.
+//! 2. An address is in the journal before it is used, and is given to one attachment at a time.
 //! 3. A request asks nobody but the journal and the kernel; blocks are claimed beside it.
 
 mod address_table;

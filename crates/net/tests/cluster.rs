@@ -45,7 +45,7 @@ impl Agent {
     fn start(objects: &Objects, node: &str, dir: &Path) -> Self {
         let tasks = Tasks::new(node.to_owned());
         let dir = dir.join(node);
-        let addresses = Addresses::open(&dir, &tasks).unwrap();
+        let addresses = Addresses::open(&dir, &Ledger::default(), &tasks).unwrap();
         let here: Vec<IpAddr> = vec!["192.0.2.1".parse().unwrap()];
         let identity = NodeIdentity { name: node.to_owned(), addresses: Snapshot::new(here) };
         let ledger = Ledger::new(LedgerConfig::default());

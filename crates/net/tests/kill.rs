@@ -11,7 +11,7 @@ use std::time::Duration;
 use net::addresses::AssignRequest;
 use net::{Addresses, AttachmentKey, NamespaceId};
 use objects::kinds::Networks;
-use stallproof::{Deadline, Tasks};
+use stallproof::{Deadline, Ledger, Tasks};
 use testkit::{acknowledge, killed};
 
 const WORKERS: u64 = 4;
@@ -47,7 +47,7 @@ fn write(dir: &Path, life: u64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let tasks = Tasks::new("child");
-        let addresses = Addresses::open(dir, &tasks).unwrap();
+        let addresses = Addresses::open(dir, &Ledger::default(), &tasks).unwrap();
         let networks = Networks { ipv4: Some("10.0.0.0/24".parse().unwrap()), ipv6: None };
         addresses.adopt("default-0", "default", networks, soon()).await.unwrap();
         // Pods of lives before are released, as whoever runs the node would.
@@ -83,7 +83,7 @@ fn found(dir: &Path) -> BTreeMap<String, Ipv4Addr> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let tasks = Tasks::new("check");
-        let addresses = Addresses::open(dir, &tasks).unwrap();
+        let addresses = Addresses::open(dir, &Ledger::default(), &tasks).unwrap();
         let view = addresses.view();
         let all = view.attachments().map(|it| (it.key.container.clone(), it.ipv4.unwrap()));
         let all = all.collect();

@@ -41,6 +41,9 @@ pub trait GroupWriter: Send + 'static {
 /// A handle; clones queue for the same thread.
 pub struct GroupCommit<R>(mpsc::Sender<Message<R>>);
 
+/// A handle that does not keep the thread: for whoever the thread itself has given work.
+pub struct WeakGroupCommit<R>(mpsc::WeakSender<Message<R>>);
+
 enum Message<R> {
     Request(R),
     Close,
@@ -61,7 +64,18 @@ impl<R: Send + 'static> GroupCommit<R> {
         writer: impl GroupWriter<Request = R>,
         tasks: &Tasks,
     ) -> io::Result<Self> {
+        Self::start_with(name, bound, tasks, |_| Ok(writer))
+    }
+
+    /// The same, of a writer that queues for itself, or has others do.
+    pub fn start_with<W: GroupWriter<Request = R>>(
+        name: &'static str,
+        bound: usize,
+        tasks: &Tasks,
+        writer: impl FnOnce(WeakGroupCommit<R>) -> io::Result<W>,
+    ) -> io::Result<Self> {
         let (queue, requests) = Self::channel(bound);
+        let writer = writer(queue.downgrade())?;
         let (ended, mut has_ended) = oneshot::channel::<()>();
         thread::Builder::new().name(name.to_owned()).spawn(move || {
             run(writer, requests.0, bound);
@@ -103,8 +117,24 @@ impl<R: Send + 'static> GroupCommit<R> {
         self.0.send(Message::Request(request)).await.map_err(|_| QueueError::Closed)
     }
 
+    /// Queues a request as soon as there is room. Blocks; the writer always comes back for more.
+    pub fn send_blocking(&self, request: R) -> Result<(), QueueError> {
+        self.0.blocking_send(Message::Request(request)).map_err(|_| QueueError::Closed)
+    }
+
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
+    }
+
+    pub fn downgrade(&self) -> WeakGroupCommit<R> {
+        WeakGroupCommit(self.0.downgrade())
+    }
+}
+
+impl<R> WeakGroupCommit<R> {
+    /// None if no other handle is left.
+    pub fn upgrade(&self) -> Option<GroupCommit<R>> {
+        self.0.upgrade().map(GroupCommit)
     }
 }
 
@@ -158,6 +188,12 @@ impl<R> Clone for GroupCommit<R> {
 impl<R> fmt::Debug for GroupCommit<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GroupCommit({} free places)", self.0.capacity())
+    }
+}
+
+impl<R> fmt::Debug for WeakGroupCommit<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WeakGroupCommit({} handles)", self.0.strong_count())
     }
 }
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use stallproof::group_commit::GroupWriter;
 use stallproof::{GroupCommit, Snapshot, Tasks};
 
-use super::writer::{QUEUE, Writer};
+use super::writer::{FLUSHES, Message, QUEUE, Writer};
 use super::{Addresses, OpenError};
 use crate::journal::Journal;
 
@@ -34,16 +34,26 @@ impl std::fmt::Debug for WriterHandle {
 }
 
 impl SimulatedAddresses {
-    /// Opens the journal. `delay` says how long the disk takes for each group.
+    /// Opens the journal. `delay` says how long the disk takes for each group, and for each flush.
     pub fn open(
         dir: &Path,
         tasks: &Tasks,
-        delay: impl Fn() -> Duration + Send + 'static,
+        delay: impl Fn() -> Duration + Clone + Send + 'static,
     ) -> Result<Self, OpenError> {
         let (journal, table) = Journal::open(dir)?;
         let table = Snapshot::new(table);
-        let writer = WriterHandle(Arc::new(Mutex::new(Writer::new(journal, table.clone()))));
+        let (flusher, mut flushes) = GroupCommit::channel(FLUSHES);
+        let writer = Writer::new(journal, table.clone(), flusher);
+        let writer = WriterHandle(Arc::new(Mutex::new(writer)));
         let (queue, mut requests) = GroupCommit::channel(QUEUE);
+        let (told, pause) = (queue.clone(), delay.clone());
+        tasks.spawn("net-journal-flush", async move {
+            while let Some(flush) = flushes.next().await {
+                tokio::time::sleep(pause()).await;
+                // An error: the writer has ended.
+                let _ = told.send(Message::Flushed(flush.run())).await;
+            }
+        });
         let own = writer.clone();
         tasks.spawn("net-journal", async move {
             while let Some(first) = requests.next().await {

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
+use futures::FutureExt;
 use stallproof::group_commit::GroupWriter;
 use tempfile::TempDir;
 
@@ -56,7 +57,7 @@ async fn waits(addresses: &Addresses, pool: &str, how_many: u32) {
 #[tokio::test]
 async fn add_twice_delete_twice_and_delete_without_add_are_exact() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let both = networks("10.0.0.0/30", "fd00::/126");
     addresses.adopt("default-0", "default", both, soon()).await.unwrap();
 
@@ -85,7 +86,7 @@ async fn what_was_assigned_is_there_after_a_restart() {
     let dir = TempDir::new().unwrap();
     let assigned = {
         let tasks = Tasks::new("test");
-        let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+        let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
         let block = networks("10.0.0.0/28", "");
         addresses.adopt("default-0", "default", block, soon()).await.unwrap();
         let mut assigned = Vec::new();
@@ -98,7 +99,7 @@ async fn what_was_assigned_is_there_after_a_restart() {
         let left = tempfile::tempdir().unwrap();
         let copy = left.path().join("addresses.journal");
         fs::copy(dir.path().join("addresses.journal"), copy).unwrap();
-        let killed = Addresses::open(left.path(), &tasks).unwrap();
+        let killed = Addresses::open(left.path(), &Ledger::default(), &tasks).unwrap();
         assert_eq!(killed.view().attachments().count(), 2);
 
         assert!(tasks.shutdown(Duration::from_secs(30)).await.is_empty());
@@ -106,7 +107,7 @@ async fn what_was_assigned_is_there_after_a_restart() {
         assert_eq!(refused, Err(AssignError::Closed));
         assigned
     };
-    let addresses = Addresses::open(dir.path(), &Tasks::new("test")).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &Tasks::new("test")).unwrap();
     let view = addresses.view();
     assert_eq!(view.attachments().count(), 2);
     for attachment in assigned {
@@ -120,7 +121,7 @@ async fn what_was_assigned_is_there_after_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn no_address_of_a_burst_is_given_twice() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let block = networks("10.0.0.0/23", "");
     addresses.adopt("default-0", "default", block, soon()).await.unwrap();
     let burst = (0..500).map(|n| {
@@ -134,40 +135,68 @@ async fn no_address_of_a_burst_is_given_twice() {
     assert_eq!(on_disk.attachments().count(), 500);
 }
 
+type Answered = oneshot::Receiver<Result<Assignment, AssignError>>;
+
+/// For whoever calls the writer itself.
+fn assigning(n: u32) -> (Message, Answered) {
+    let (answer, answered) = oneshot::channel();
+    let request = wanted(&n.to_string(), "default");
+    let (chosen, recorded) = (Box::new(|_: &_| ()), Box::new(|_: &_| ()));
+    let waiting = writer::Waiting { request, deadline: soon(), chosen, recorded, answer };
+    (Message::Assign(Box::new(waiting)), answered)
+}
+
+fn adopting() -> Message {
+    let Networks { ipv4, ipv6 } = networks("10.0.0.0/24", "");
+    let (block, pool) = ("default-0".to_owned(), "default".to_owned());
+    let change = BlockChange::Adopt(AdoptedBlock { block, pool, ipv4, ipv6, next: 0 });
+    Message::Change { change, answer: oneshot::channel().0 }
+}
+
 #[test]
 fn all_that_wait_are_one_frame_of_the_journal() {
     let dir = TempDir::new().unwrap();
     let (journal, table) = Journal::open(dir.path()).unwrap();
-    let Networks { ipv4, ipv6 } = networks("10.0.0.0/24", "");
-    let (block, pool) = ("default-0".to_owned(), "default".to_owned());
-    let change = BlockChange::Adopt(AdoptedBlock { block, pool, ipv4, ipv6, next: 0 });
-    let mut group = vec![Message::Change { change, answer: oneshot::channel().0 }];
-    let mut assign = |n: u32| {
-        let (answer, answered) = oneshot::channel();
-        let request = wanted(&n.to_string(), "default");
-        let waiting = writer::Waiting {
-            request,
-            deadline: soon(),
-            chosen: Box::new(|_| ()),
-            recorded: Box::new(|_| ()),
-            answer,
-        };
-        group.push(Message::Assign(Box::new(waiting)));
-        answered
-    };
-    let answers: Vec<_> = (0..100).map(&mut assign).collect();
-    let mut writer = Writer::new(journal, Snapshot::new(table));
-    writer.write(group);
+    let (assigning, answers): (Vec<_>, Vec<_>) = (0..100).map(assigning).unzip();
+    let (flusher, _flushes) = GroupCommit::channel(FLUSHES);
+    let mut writer = Writer::new(journal, Snapshot::new(table), flusher);
+    writer.write([adopting()].into_iter().chain(assigning).collect());
     writer.close();
     answers.into_iter().for_each(|answer| drop(new(answer.blocking_recv().unwrap())));
     let bytes = fs::read(dir.path().join("addresses.journal")).unwrap();
     assert_eq!(bytes.windows(4).filter(|window| window == b"FLJ1").count(), 1);
 }
 
+#[test]
+fn a_disk_that_hangs_holds_up_no_assignment_and_has_one_flush_to_do() {
+    let dir = TempDir::new().unwrap();
+    let (journal, table) = Journal::open(dir.path()).unwrap();
+    let (flusher, mut flushes) = GroupCommit::channel(FLUSHES);
+    let mut next = || flushes.next().now_or_never().flatten();
+    let mut writer = Writer::new(journal, Snapshot::new(table), flusher);
+    writer.write(vec![adopting()]);
+    assert!(next().is_none(), "a block is on disk when that is said");
+    for n in 0..3 {
+        let (message, answered) = assigning(n);
+        writer.write(vec![message]);
+        new(answered.blocking_recv().unwrap());
+    }
+    let first = next().unwrap();
+    assert!(next().is_none());
+    // What was assigned since it began is the next one's.
+    writer.write(vec![Message::Flushed(first.run())]);
+    let second = next().unwrap();
+    writer.write(vec![Message::Flushed(second.run())]);
+    assert!(next().is_none(), "all is on disk");
+    let key = key("0");
+    writer.write(vec![Message::Release { key, answer: oneshot::channel().0 }]);
+    assert!(next().is_none(), "a release waits for what is flushed next");
+}
+
 #[tokio::test]
 async fn without_an_address_it_waits_for_a_block_or_for_a_release() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let assign = |container: &str| {
         let (addresses, wanted) = (addresses.clone(), wanted(container, "default"));
         tasks.spawn("assign", async move { addresses.assign(wanted, soon()).await })
@@ -201,7 +230,7 @@ async fn without_an_address_it_waits_for_a_block_or_for_a_release() {
 #[tokio::test]
 async fn where_waiting_is_of_no_use_it_is_told_at_once_and_why() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let full = PoolAvailability::Exhausted("all its 8 blocks are claimed".into());
     let failing = PoolAvailability::Failing("no block can be claimed: the store is away".into());
     stand(&addresses, &[("full", full), ("failing", failing)]).await;
@@ -236,7 +265,7 @@ async fn where_waiting_is_of_no_use_it_is_told_at_once_and_why() {
 #[tokio::test]
 async fn a_barred_block_keeps_what_it_gave_and_gives_no_more_also_after_a_restart() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let block = networks("10.0.0.0/30", "");
     addresses.adopt("default-0", "default", block, soon()).await.unwrap();
     new(addresses.assign(wanted("a", "default"), soon()).await);
@@ -245,7 +274,7 @@ async fn a_barred_block_keeps_what_it_gave_and_gives_no_more_also_after_a_restar
     assert!(tasks.shutdown(Duration::from_secs(30)).await.is_empty());
 
     let tasks = Tasks::new("test");
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let failing = PoolAvailability::Failing("the store is away".into());
     stand(&addresses, &[("default", failing)]).await;
     assert_eq!(addresses.view().block("default-0").unwrap().cordoned(), Some("it is another's"));
@@ -260,7 +289,7 @@ async fn a_barred_block_keeps_what_it_gave_and_gives_no_more_also_after_a_restar
 #[tokio::test]
 async fn a_disk_that_fails_refuses_assignments_and_not_releases_and_heals() {
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let block = networks("10.0.0.0/30", "");
     addresses.adopt("default-0", "default", block, soon()).await.unwrap();
     let held = new(addresses.assign(wanted("a", "default"), soon()).await);
@@ -272,7 +301,7 @@ async fn a_disk_that_fails_refuses_assignments_and_not_releases_and_heals() {
     let (mut journal, table) = Journal::open(dir.path()).unwrap();
     journal.fail();
     let tasks = Tasks::new("test");
-    let addresses = Addresses::start(journal, table, &tasks).unwrap();
+    let addresses = Addresses::start(journal, table, &Ledger::default(), &tasks).unwrap();
 
     for _ in 0..2 {
         let refused = addresses.assign(wanted("b", "default"), soon()).await.unwrap_err();

@@ -1,21 +1,27 @@
 //! The one writer: it makes everything that waits into one frame of the journal.
 //!
 //! Contract:
-//! - A request is answered, and a change published, when it is on disk, except for releases: alone they
-//!   are written and not synced. Who is to be given addresses may be told which, as they go to the disk.
+//! - A request is answered, and a change published, when it is written: it survives whatever becomes of the
+//!   process. A block that comes or goes is on disk by then. Assignments are within [`PAUSE`] and a flush,
+//!   behind the answer: a machine that fails before takes the pods with it. Releases wait for whatever is
+//!   flushed next.
+//! - Who is to be given addresses may be told which, as they are written.
 //! - When the frame cannot be written, memory is as it was, but for releases: those hold, and the
-//!   journal is written anew from memory before anything is assigned again.
+//!   journal is written anew from memory before anything is assigned again. So it is when a flush has failed, at
+//!   once.
 //! - An assignment that finds no address is parked until a block or an address comes, for as long as
 //!   its caller waits.
 
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use imbl::{OrdMap, OrdSet};
 use jiff::Timestamp;
-use stallproof::group_commit::GroupWriter;
-use stallproof::{Deadline, Snapshot};
+use stallproof::group_commit::{GroupWriter, WeakGroupCommit};
+use stallproof::ledger::Outcome;
+use stallproof::{Deadline, GroupCommit, Ledger, Snapshot};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{error, info, warn};
@@ -24,7 +30,7 @@ use super::{AssignError, AssignRequest, Assignment, BlockError, COME_BACK, TRY_A
 use crate::address_table::{
     AddressTable, AdoptedBlock, Demand, FixedAddress, PoolAvailability, Record, ReleasedKey,
 };
-use crate::journal::Journal;
+use crate::journal::{Flush, Flushed, Journal};
 use crate::local_block::AddressPair;
 use crate::{Attachment, AttachmentKey};
 
@@ -32,6 +38,12 @@ use crate::{Attachment, AttachmentKey};
 pub(super) const QUEUE: usize = 1024;
 /// The most requests that wait for a block. More than a node has pods would not be served by any.
 const PARKED: usize = 1024;
+/// The writer has one flush under way.
+pub(super) const FLUSHES: usize = 1;
+/// From one flush to the next: a hundred pods that come one after the other cost the disk what a few do.
+const PAUSE: Duration = Duration::from_millis(100);
+/// A disk that takes so long is named.
+const LATE: Duration = Duration::from_secs(4);
 
 pub(super) enum Message {
     Assign(Box<Waiting>),
@@ -57,6 +69,7 @@ pub(super) enum Message {
     PoolsUnavailable(Option<Arc<str>>),
     /// A caller that waited for a block has left.
     Left,
+    Flushed(Flushed),
 }
 
 /// Takes a new assignment.
@@ -65,7 +78,7 @@ pub(super) type Told = Box<dyn FnOnce(&Arc<Attachment>) + Send>;
 pub(super) struct Waiting {
     pub(super) request: AssignRequest,
     pub(super) deadline: Deadline,
-    /// Is told of a new assignment before it is on disk.
+    /// Is told of a new assignment before it is written.
     pub(super) chosen: Told,
     /// Is told of it when it is, before whoever asked for it.
     pub(super) recorded: Told,
@@ -82,22 +95,30 @@ pub(super) struct Writer {
     journal: Journal,
     table: Snapshot<AddressTable>,
     parked: Vec<Waiting>,
+    /// Flushes the journal.
+    flusher: GroupCommit<Flush>,
+    /// A flush is under way.
+    is_flushing: bool,
+    /// There are assignments that no flush will bring to the disk yet.
+    is_unflushed: bool,
     /// Whether the last write failed: it is logged when that begins and when it is over.
     broken: bool,
 }
 
-/// What one group changes, before it is on disk.
+/// What one group changes, before it is written.
 struct Draft {
     table: AddressTable,
     records: Vec<Record>,
-    /// Whether the records must be on disk before anyone is answered.
+    /// The records must be on disk before anyone is answered.
     sync: bool,
+    /// The records must be on disk soon.
+    flush: bool,
     answers: Vec<Answer>,
     released: Vec<AttachmentKey>,
     detached: Vec<AttachmentKey>,
 }
 
-/// The answer to a caller, given when the group is on disk, or cannot be: then it is told why.
+/// The answer to a caller, given when the group is written, or cannot be: then it is told why.
 type Answer = Box<dyn FnOnce(Option<&Arc<str>>) + Send>;
 
 impl GroupWriter for Writer {
@@ -109,11 +130,12 @@ impl GroupWriter for Writer {
             table: (*before).clone(),
             records: Vec::new(),
             sync: false,
+            flush: false,
             answers: Vec::with_capacity(group.len()),
             released: Vec::new(),
             detached: Vec::new(),
         };
-        let mut came = Vec::new();
+        let (mut came, mut flushed) = (Vec::new(), None);
         for message in group {
             match message {
                 Message::Assign(waiting) => came.push(*waiting),
@@ -134,6 +156,7 @@ impl GroupWriter for Writer {
                 Message::Unobtainable(all) => draft.table.unobtainable = all,
                 Message::PoolsUnavailable(why) => draft.table.pools_unavailable = why,
                 Message::Left => {}
+                Message::Flushed(one) => flushed = Some(one),
             }
         }
         // Requests that wait come first, and what was released or adopted is there for all.
@@ -144,9 +167,20 @@ impl GroupWriter for Writer {
         draft.count_waiting(&parked);
         self.parked = parked;
 
-        let Draft { table, records, sync, answers, released, detached } = draft;
-        let written =
-            if records.is_empty() { Ok(()) } else { self.journal.append(&records, &table, sync) };
+        let Draft { table, records, sync, flush, answers, released, detached } = draft;
+        let flushed = flushed.map_or(Ok(()), |flushed| {
+            self.is_flushing = false;
+            self.journal.flushed(flushed)
+        });
+        let written = match flushed {
+            Ok(()) if records.is_empty() => Ok(()),
+            Ok(()) => self.journal.append(&records, &table, sync),
+            Err(error) => {
+                error!(%error, "the journal of addresses did not reach its disk; it is written anew");
+                self.journal.rewrite(&table)
+            }
+        };
+        self.is_unflushed |= flush && !sync;
         let table = match &written {
             Ok(()) => table,
             Err(_) => {
@@ -171,6 +205,7 @@ impl GroupWriter for Writer {
         });
         let failed = written.err().map(|error| Arc::from(error.to_string()));
         answers.into_iter().for_each(|answer| answer(failed.as_ref()));
+        self.flush();
     }
 
     fn panicked(&mut self, why: &str) {
@@ -185,8 +220,32 @@ impl GroupWriter for Writer {
 }
 
 impl Writer {
-    pub(super) fn new(journal: Journal, table: Snapshot<AddressTable>) -> Self {
-        Self { journal, table, parked: Vec::new(), broken: false }
+    pub(super) fn new(
+        journal: Journal,
+        table: Snapshot<AddressTable>,
+        flusher: GroupCommit<Flush>,
+    ) -> Self {
+        let (is_flushing, is_unflushed) = (false, false);
+        Self {
+            journal,
+            table,
+            parked: Vec::new(),
+            flusher,
+            is_flushing,
+            is_unflushed,
+            broken: false,
+        }
+    }
+
+    /// Has what was assigned brought to the disk, if that is not under way already.
+    fn flush(&mut self) {
+        if self.is_flushing || !std::mem::take(&mut self.is_unflushed) {
+            return;
+        }
+        // None: whatever wrote it anew has synced it.
+        let Some(flush) = self.journal.flush() else { return };
+        // An error: the flusher has ended, as this does, which syncs.
+        self.is_flushing = self.flusher.try_send(flush).is_ok();
     }
 
     #[cfg(feature = "simulation")]
@@ -204,6 +263,46 @@ impl Writer {
         }
         self.broken = error.is_some();
     }
+}
+
+/// Brings the journal to the disk, on a thread of its own: a disk that is slow or hangs holds up no assignment, and
+/// is named.
+pub(super) struct Flusher {
+    ledger: Ledger,
+    told: WeakGroupCommit<Message>,
+}
+
+impl Flusher {
+    pub(super) fn new(ledger: Ledger, told: WeakGroupCommit<Message>) -> Self {
+        ledger.expect("journal_flush", LATE);
+        Self { ledger, told }
+    }
+}
+
+impl GroupWriter for Flusher {
+    type Request = Flush;
+
+    fn write(&mut self, group: Vec<Flush>) {
+        for flush in group {
+            let op = self.ledger.begin("journal_flush", "addresses", "");
+            let flushed = flush.run();
+            let has_failed = flushed.has_failed();
+            op.finish(if has_failed { Outcome::Failed } else { Outcome::Done });
+            if !has_failed {
+                std::thread::sleep(PAUSE);
+            }
+            // None, or an error: the writer has ended, and has synced.
+            if let Some(queue) = self.told.upgrade() {
+                let _ = queue.send_blocking(Message::Flushed(flushed));
+            }
+        }
+    }
+
+    fn panicked(&mut self, why: &str) {
+        error!(why, "a flush of the journal of addresses panicked");
+    }
+
+    fn close(self) {}
 }
 
 impl Draft {
@@ -287,7 +386,7 @@ impl Draft {
         // Cannot fail, since a vacant address is nobody's. If it did, nobody would get the address.
         self.apply(Record::Assigned(Arc::clone(&attachment)))
             .map_err(|why| AssignError::Journal { why: why.into() })?;
-        self.sync = true;
+        self.flush = true;
         Ok(Assignment::New(attachment))
     }
 

@@ -235,3 +235,32 @@ proptest! {
         let _ = (replay(&bytes), replay(&framed));
     }
 }
+
+#[test]
+fn what_a_flush_did_not_bring_to_the_disk_is_written_anew() {
+    let dir = TempDir::new().unwrap();
+    let (mut journal, mut table) = Journal::open(dir.path()).unwrap();
+    let mut append = |journal: &mut Journal, records: &[Record], sync| {
+        records.iter().for_each(|record| table.apply(record).unwrap());
+        journal.append(records, &table, sync).unwrap();
+        essence(&table)
+    };
+    let groups = groups();
+    append(&mut journal, &groups[0], true);
+    assert!(journal.flush().is_none());
+    append(&mut journal, &groups[1], false);
+    let flush = journal.flush().unwrap();
+    append(&mut journal, &groups[2], false);
+    journal.flushed(flush.run()).unwrap();
+    assert!(journal.synced < journal.bytes, "what came after it began is not meant");
+    let (flush, late) = (journal.flush().unwrap(), journal.flush().unwrap());
+    let result = Err(io::ErrorKind::StorageFull.into());
+    journal.flushed(Flushed { flush, result }).unwrap_err();
+    assert!(journal.flush().is_none(), "there is nothing to build upon");
+    let last = append(&mut journal, &groups[3], false);
+    assert_eq!(journal.synced, journal.bytes);
+    // Nobody is interested in the old file any more.
+    let result = Err(io::ErrorKind::StorageFull.into());
+    journal.flushed(Flushed { flush: late, result }).unwrap();
+    assert_eq!(essence(&Journal::open(dir.path()).unwrap().1), last);
+}

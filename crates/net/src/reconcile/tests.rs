@@ -39,7 +39,7 @@ impl Bench {
     async fn named(naming: InterfaceNaming) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new("test");
-        let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+        let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
         let networks = Networks {
             ipv4: Some("10.1.0.0/27".parse().unwrap()),
             ipv6: Some("fd00:1::/123".parse().unwrap()),

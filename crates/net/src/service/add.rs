@@ -1,7 +1,7 @@
-//! ADD: an address, and a pair of interfaces that carries it when it is on the disk.
+//! ADD: an address, and a pair of interfaces that carries it when it is in the journal.
 //!
 //! ```text
-//! journal  choose ─┬─► flush ───────────────┬─► published, answered
+//! journal  choose ─┬─► write ───────────────┬─► published, answered ──► flushed, behind it
 //! thread   pair ───┴─► the pod's end ───────┴─► policies, the node's end, routes
 //! ```
 
@@ -91,8 +91,8 @@ impl<D: Datapath> CniService<D> {
         Ok(name)
     }
 
-    /// Makes the interfaces, and the pod's end of them, while the addresses are on their way to the disk;
-    /// packets come by them when the addresses are there.
+    /// Makes the interfaces, and the pod's end of them, while the addresses are written down; packets
+    /// come by them when they are.
     async fn attach(
         &self,
         wanted: AssignRequest,

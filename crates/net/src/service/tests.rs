@@ -154,7 +154,7 @@ impl Bench {
     async fn with(limits: RequestLimits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let tasks = Tasks::new("test");
-        let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+        let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
         let networks = Networks { ipv4: Some("10.64.0.0/27".parse().unwrap()), ipv6: None };
         let soon = Deadline::after(Duration::from_secs(30));
         addresses.adopt("default-0", "default", networks, soon).await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use net::addresses::AssignRequest;
 use net::{Addresses, AttachmentKey, NamespaceId};
 use objects::kinds::Networks;
-use stallproof::{Deadline, Tasks};
+use stallproof::{Deadline, Ledger, Tasks};
 use tokio::runtime::Runtime;
 
 use super::meter::{Grows, Meter};
@@ -50,7 +50,7 @@ fn journal(
     meter: &mut Meter,
 ) -> Result<(), Cannot> {
     let addresses = runtime.block_on(async {
-        let addresses = Addresses::open(dir, tasks)?;
+        let addresses = Addresses::open(dir, &Ledger::default(), tasks)?;
         for block in 0..8 {
             let ipv4 = Some(format!("10.0.{block}.0/24").parse()?);
             let networks = Networks { ipv4, ipv6: None };
@@ -62,7 +62,7 @@ fn journal(
         Ok::<_, Cannot>(addresses)
     })?;
     let mut failed = None;
-    meter.change("net: an address is assigned and released, on disk", Grows::Not, |_| {
+    meter.change("net: an address is assigned and released, in the journal", Grows::Not, |_| {
         let changed = runtime.block_on(async {
             let request = request(pods);
             let key = request.key.clone();

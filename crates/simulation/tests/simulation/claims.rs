@@ -26,7 +26,9 @@ const NODES: usize = 3;
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Planted {
     store: StoreFaults,
-    /// A crash takes back what was synced.
+    /// `kill -9` takes back what was written last, as if it had not been written before it was told.
+    lost_write: bool,
+    /// A machine that fails takes back what was synced.
     lost_sync: bool,
 }
 
@@ -87,10 +89,18 @@ impl Node {
         pod.split('/').next() == Some(self.name.as_str())
     }
 
-    /// `kill -9`, or the power fails: of what was not synced any part is there.
-    async fn crash(&mut self, world: &World, planted: Planted) {
+    /// `kill -9`: what was written is there. Or the machine fails, and its pods with it: of what was not synced any
+    /// part is there.
+    async fn crash(&mut self, world: &World, in_use: &InUse, planted: Planted) {
         let Some(life) = self.life.take() else { return };
         life.tasks.kill().await;
+        if world.one_in(2) {
+            world.step(format_args!("the agent of {} is killed", self.name));
+            let lost = if planted.lost_write { 400 } else { 0 };
+            life.addresses.crash(|_, bytes| (bytes.saturating_sub(lost), Vec::new())).unwrap();
+            return;
+        }
+        in_use.lock().unwrap().retain(|_, pod| !self.has(pod));
         let left = life.addresses.crash(|synced, bytes| {
             // Times are written with more or fewer digits, so that a part is chosen, not a number of bytes.
             let from = if planted.lost_sync { synced.saturating_sub(400) } else { synced };
@@ -99,7 +109,7 @@ impl Node {
             let after = (0..world.below(3) * 20).map(|_| u8::try_from(world.below(256)).unwrap());
             let after: Vec<u8> = after.collect();
             let rest = if bytes == synced { "" } else { ", not all of which was synced" };
-            world.step(format_args!("{} crashes{rest}", self.name));
+            world.step(format_args!("{} loses its power{rest}", self.name));
             (left, after)
         });
         left.unwrap();
@@ -219,7 +229,7 @@ async fn schedule(world: World, planted: Planted) {
                     nodes[at].network.lag(Duration::from_secs(6));
                     sleep(world.up_to(Duration::from_secs(8))).await;
                 }
-                nodes[at].crash(&world, planted).await;
+                nodes[at].crash(&world, &in_use, planted).await;
                 sleep(world.up_to(Duration::from_secs(10))).await;
                 nodes[at].start(&world, &store, &in_use);
                 if gives_back {
@@ -327,7 +337,17 @@ fn a_delete_over_any_version_is_found() {
 }
 
 #[test]
-fn an_address_that_is_told_before_it_is_on_disk_is_found() {
+fn an_address_that_is_told_before_it_is_written_is_found() {
+    let planted = Planted { lost_write: true, ..Planted::default() };
+    finds("an address is told before it is written", 300, async |world| {
+        schedule(world, planted).await;
+    });
+}
+
+#[test]
+fn a_block_that_is_given_back_before_that_is_on_disk_is_found() {
     let planted = Planted { lost_sync: true, ..Planted::default() };
-    finds("an address is told before the sync", 300, async |world| schedule(world, planted).await);
+    finds("a block is given back before the sync", 1000, async |world| {
+        schedule(world, planted).await;
+    });
 }

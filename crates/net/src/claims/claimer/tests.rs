@@ -26,7 +26,7 @@ struct Node {
 impl Node {
     fn start(objects: &Objects, name: &str, dir: &Path) -> Self {
         let tasks = Tasks::new(name.to_owned());
-        let addresses = Addresses::open(&dir.join(name), &tasks).unwrap();
+        let addresses = Addresses::open(&dir.join(name), &Ledger::default(), &tasks).unwrap();
         let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);
         let identity = NodeIdentity { name: name.to_owned(), addresses: here.clone() };
         let ledger = Ledger::new(LedgerConfig::default());
@@ -253,7 +253,7 @@ async fn an_empty_block_goes_back_after_a_while_and_another_node_can_have_it() {
     assert!(ended.shutdown(Duration::from_secs(30)).await.is_empty());
 
     let tasks = Tasks::new("again");
-    let addresses = Addresses::open(&dir.path().join("a"), &tasks).unwrap();
+    let addresses = Addresses::open(&dir.path().join("a"), &Ledger::default(), &tasks).unwrap();
     let identity = NodeIdentity { name: "a".to_owned(), addresses: here };
     let blocks = objects.watched(objects::Within::default(), &tasks);
     let claims = BlockClaims { blocks, ..claims };
@@ -280,7 +280,7 @@ async fn an_empty_block_goes_back_after_a_while_and_another_node_can_have_it() {
 
 /// A claimer that is asked by hand.
 async fn by_hand(objects: &Objects, dir: &Path, tasks: &Tasks) -> (BlockClaimer, Addresses) {
-    let addresses = Addresses::open(dir, tasks).unwrap();
+    let addresses = Addresses::open(dir, &Ledger::default(), tasks).unwrap();
     let claims = BlockClaims {
         blocks: objects.watched(objects::Within::default(), tasks),
         pools: Pools::watch(objects, tasks),

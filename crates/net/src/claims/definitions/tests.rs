@@ -29,7 +29,7 @@ async fn without_definitions_on_kube_it_is_said_why_and_it_goes_on_when_they_com
     let objects = Objects::kubernetes(server.client().await, "fairlead");
     let (dir, tasks, readiness) =
         (TempDir::new().unwrap(), Tasks::new("test"), Readiness::default());
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let here = Snapshot::new(vec!["192.0.2.1".parse().unwrap()]);
     let node = NodeIdentity { name: "node".to_owned(), addresses: here };
     let ledger = Ledger::new(LedgerConfig::default());

@@ -109,7 +109,7 @@ async fn one_node_in_the_wrong_hands_does_not_reroute_the_others() {
     routes::apply(b.node(), &routes::tests::inputs("b", &back, None)).unwrap();
 
     let (dir, tasks) = (TempDir::new().unwrap(), Tasks::new("test"));
-    let addresses = Addresses::open(dir.path(), &tasks).unwrap();
+    let addresses = Addresses::open(dir.path(), &Ledger::default(), &tasks).unwrap();
     let identity = NodeIdentity { name: "a".to_owned(), addresses: Snapshot::default() };
     let ledger = Ledger::new(LedgerConfig::default());
     let claims = BlockClaims::start(objects.clone(), identity, addresses.clone(), &ledger, &tasks);

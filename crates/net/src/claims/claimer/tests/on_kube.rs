@@ -32,7 +32,8 @@ async fn a_thousand_nodes_that_begin_together_each_have_a_block_and_few_races_ar
     let began = std::time::Instant::now();
     let nodes = (0..NODES).map(|n| {
         let name = format!("node-{n}");
-        let addresses = Addresses::open(&dir.path().join(&name), &tasks).unwrap();
+        let addresses =
+            Addresses::open(&dir.path().join(&name), &Ledger::default(), &tasks).unwrap();
         let claims = BlockClaims {
             blocks: Snapshot::new(Blocks::from_iter([])),
             pools: pools.clone(),
