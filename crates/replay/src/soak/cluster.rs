@@ -25,6 +25,7 @@ mod history;
 mod inject;
 mod leaders;
 mod liar;
+mod machine;
 mod packets;
 mod report;
 mod resources;
@@ -60,8 +61,6 @@ use stage::Stage;
 const NODES: u32 = 3;
 /// Between two looks of the driver.
 const EVERY: Duration = Duration::from_millis(200);
-/// A thread that sleeps so much longer than it asked for had no time.
-const STARVED: Ms = 2500;
 /// Such a soak is at least this long: one fault, and its recovery.
 pub const SHORTEST: Duration = Duration::from_secs(60);
 
@@ -244,7 +243,7 @@ pub fn soak(plan: &Plan, tell: &mut Tell<'_>) -> Result<Report, CannotRun> {
             scope.spawn(move || work::writes(run, number));
             scope.spawn(move || work::reads(run, number + 1));
         }
-        let loops: [fn(&Run<'_>); 13] = [
+        let loops: [fn(&Run<'_>); 14] = [
             work::reviews,
             work::gate,
             work::churn,
@@ -257,7 +256,8 @@ pub fn soak(plan: &Plan, tell: &mut Tell<'_>) -> Result<Report, CannotRun> {
             watch::figures,
             watch::objects,
             watch::processes_are_flat,
-            watch::beat,
+            machine::processors,
+            machine::links,
         ];
         for work in loops {
             scope.spawn(move || work(run));

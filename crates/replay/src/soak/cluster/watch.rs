@@ -19,7 +19,7 @@ use super::resources::{self, Sample};
 use super::scope::{Ms, Part, now};
 use super::stage::{NAMESPACE, is_ready, node_of};
 use super::work::value_of;
-use super::{EVERY, NODES, Run, STARVED, addresses, audit};
+use super::{NODES, Run, addresses, audit};
 
 /// A pod is ready so soon after it was seen first, on a busy machine.
 const STARTED: Ms = 120_000;
@@ -28,23 +28,6 @@ const PATIENCE: Ms = 120_000;
 
 /// As long as the tries that are under way may take, and as a pod takes to see that it has nobody to try.
 const TRIED: Duration = Duration::from_secs(12);
-
-/// Notices when the machine has no time for us: what is late then says nothing.
-pub(super) fn beat(run: &Run<'_>) {
-    let mut last = now();
-    while !run.is_over() {
-        std::thread::sleep(EVERY);
-        let at = now();
-        if at.saturating_sub(last) > STARVED {
-            let mut scope = run.scope.lock();
-            let window = scope.open(&[Part::Machine], last);
-            scope.close(window, at + STARVED);
-            drop(scope);
-            run.tell(format!("the machine had no time for {} ms", at - last));
-        }
-        last = at;
-    }
-}
 
 /// Reads what pods tried, as they write it.
 pub(super) fn packets(run: &Run<'_>) {
