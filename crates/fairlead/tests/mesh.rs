@@ -225,6 +225,14 @@ fn a_mesh_is_applied_shown_checked_and_deleted_on_one_machine() {
         assert_eq!(forgotten.code, 0, "{forgotten:?}");
     }
     up.wait_for("/meshes", |answer| answer["meshes"] == json!([]));
+
+    // Networks of two clusters that overlap are no refusal; who applies them hears of it.
+    let same = std::fs::read_to_string(file).unwrap().replace("10.2.0.0/16", "10.1.2.0/24");
+    std::fs::write(file, same).unwrap();
+    let applied = up.fairlead(&["mesh", "apply", file]);
+    let said = "mesh fairlead/prod applied, but 10.1.0.0/16 of eu overlaps 10.1.2.0/24 of us: \
+                the peers of both stay as they are\n";
+    assert_eq!((applied.code, applied.out.as_str()), (0, said));
 }
 
 /// A kubeconfig with a context for each server.

@@ -33,6 +33,9 @@ const SMALLEST: u32 = 1_280;
 const SEARCH_AGAIN: Duration = Duration::from_secs(600);
 /// How many of the last probes the loss is counted over.
 const WINDOW: u32 = 32;
+/// One of a few probes that is lost is not yet a loss to act on: what was not probed so often counts as if the
+/// others had been answered.
+const COUNTS: u32 = 10;
 
 /// The address of an interface in the tunnel.
 pub(crate) fn address(key: PublicKey) -> Ipv6Addr {
@@ -104,10 +107,10 @@ impl Path {
 
     pub(crate) fn answered(&mut self, round_trip: Duration) {
         (self.misses, self.answers) = (0, self.answers.saturating_add(1));
-        let was_down = self.down;
+        let was_away = self.down || !self.known;
         self.down &= self.known && self.answers < UP_AFTER;
-        if was_down && !self.down {
-            // What was lost while it was down says nothing of how it is now.
+        if was_away && !self.down {
+            // What was lost while it was down, or before the first handshake, says nothing of how it is now.
             (self.window, self.counted) = (0, 0);
         }
         self.count(false);
@@ -184,7 +187,7 @@ impl Path {
 
     pub(crate) fn status(&self) -> PathStatus {
         let missed = self.window & (u32::MAX >> (WINDOW - self.counted.max(1)));
-        let loss = (self.counted > 0).then(|| missed.count_ones() * 100 / self.counted);
+        let loss = (self.counted > 0).then(|| missed.count_ones() * 100 / self.counted.max(COUNTS));
         PathStatus {
             down: self.down,
             loss: loss.map(|loss| loss as u8),

@@ -1,7 +1,9 @@
+use jiff::Timestamp;
 use objects::kinds::ClusterMesh;
 use serde_json::{Value, json};
 
-use super::check;
+use super::{check, check_tunnels};
+use crate::tunnels::{ClusterTunnels, NodeTunnels};
 
 fn mesh(clusters: &Value) -> ClusterMesh {
     serde_json::from_value(json!({
@@ -65,4 +67,27 @@ fn a_status_that_is_not_of_this_mesh_says_so() {
 fn a_cluster_that_is_not_in_the_mesh_is_named_with_those_that_are() {
     let wrong = check(&mesh(&json!([])), "a", "z").unwrap_err();
     assert_eq!(wrong, "the mesh has no cluster z; it has a, b");
+}
+
+#[test]
+fn what_an_agent_said_long_ago_is_no_answer() {
+    let at = |minute: i64| Timestamp::from_second(60 * minute).unwrap();
+    let cluster = |name: &str, peer: &str, observed: Timestamp| ClusterTunnels {
+        cluster: name.to_owned(),
+        why: None,
+        nodes: vec![NodeTunnels {
+            node: "n".to_owned(),
+            status: Some(json!({"observed": observed.to_string(), "mtu": 1420,
+                                "tunnels": [{"peer": peer, "state": "Up"}]})),
+            ..NodeTunnels::default()
+        }],
+    };
+    let clusters = [cluster("a", "m--b--n", at(10)), cluster("b", "m--a--n", at(4))];
+    let checked = |now| check_tunnels(&mesh(&json!([])), "a", "b", &clusters, now);
+    assert_eq!(checked(at(10)), (Vec::new(), 2));
+    let (reasons, answering) = checked(at(11));
+    assert_eq!((reasons.len(), answering), (1, 1));
+    assert_eq!(reasons[0].reason, "AgentSilent");
+    let said = "b/n: its agent has said nothing of its tunnels since 1970-01-01T00:04:00Z";
+    assert!(reasons[0].message.starts_with(said), "{}", reasons[0].message);
 }

@@ -27,7 +27,7 @@ use super::service_writer::{BATCH_SIZE, ServiceBatch};
 use super::write_backoff::WriteBackoff;
 use super::{Shared, has_services};
 use crate::overlap;
-use crate::services::{ServiceContext, ServicePlanner};
+use crate::services::{ClusterServices, ServiceContext, ServicePlanner};
 
 /// How many Services are planned between two yields.
 const SLICE: usize = 64;
@@ -201,7 +201,7 @@ impl ServiceReconciler {
         for (name, reference) in references {
             let observed = services.get(reference);
             let written = self.backoffs.get(name).and_then(|it| it.error.clone());
-            let read = observed.and_then(|it| it.problem()).map(ToOwned::to_owned);
+            let read = observed.and_then(ClusterServices::problem);
             let left = !of_mesh.members.contains_key(name)
                 && !observed.is_some_and(|it| it.is_clear_of(of_mesh));
             let left = left.then(|| "its imported Services are being removed".to_owned());

@@ -64,19 +64,16 @@ impl ClusterServices {
     }
 
     /// Why the cluster cannot export or import, where that is known.
-    pub(crate) fn problem(&self) -> Option<&str> {
-        fn away<T>(part: &Observed<T>) -> Option<&str> {
+    pub(crate) fn problem(&self) -> Option<String> {
+        fn of<T>(part: &Observed<T>) -> Option<String> {
             match part {
-                Observed::Away(why) => Some(why),
-                Observed::Known(_) | Observed::Waiting(_) => None,
+                Observed::Away(why) => Some(why.clone()),
+                Observed::Waiting(what) if what != NOT_YET => Some(format!("waiting for {what}")),
+                Observed::Waiting(_) | Observed::Known(_) => None,
             }
         }
-        let own = away(&self.exports).or(away(&self.services)).or(away(&self.slices));
-        own.or(away(&self.namespaces)).or(match &self.imports {
-            Observed::Away(why) => Some(why),
-            Observed::Waiting(what) if what != NOT_YET => Some(what),
-            Observed::Waiting(_) | Observed::Known(_) => None,
-        })
+        let own = of(&self.exports).or_else(|| of(&self.services)).or_else(|| of(&self.slices));
+        own.or_else(|| of(&self.namespaces)).or_else(|| of(&self.imports))
     }
 
     /// Returns whether the cluster is known to have nothing that the mesh made.
@@ -312,5 +309,20 @@ impl ServicePlanner {
         let waits = self.waits();
         let due = self.writes.iter().filter(move |(_, by_key)| !waits && !by_key.is_empty());
         due.map(|(cluster, by_key)| (&**cluster, by_key.values().flatten()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_that_a_cluster_has_not_is_named_and_one_not_looked_at_is_not() {
+        let mut cluster = ClusterServices::default();
+        assert_eq!(cluster.problem(), None);
+        cluster.slices = Observed::Waiting("the API of EndpointSlices".to_owned());
+        assert_eq!(cluster.problem().as_deref(), Some("waiting for the API of EndpointSlices"));
+        cluster.services = Observed::Away("no answer".to_owned());
+        assert_eq!(cluster.problem().as_deref(), Some("no answer"));
     }
 }

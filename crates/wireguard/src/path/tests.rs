@@ -47,7 +47,17 @@ fn what_was_lost_while_a_way_was_down_is_no_loss_of_it_now() {
     }
     assert_eq!((path.is_down(), path.status().loss), (false, Some(0)));
     path.missed();
-    assert_eq!(path.status().loss, Some(50), "what is lost since is");
+    assert_eq!(path.status().loss, Some(10), "what is lost since is");
+}
+
+#[test]
+fn what_was_lost_before_the_first_answer_is_no_loss() {
+    let (mut path, _) = path();
+    path.missed();
+    path.missed();
+    assert_eq!(path.status().loss, Some(20), "nobody knows better yet");
+    path.answered(SOON);
+    assert_eq!(path.status().loss, Some(0));
 }
 
 #[test]
@@ -70,7 +80,7 @@ fn loss_is_of_the_last_probes_and_the_round_trip_is_smoothed() {
     assert_eq!(path.status().round_trip, Some(Duration::from_millis(9)));
     path.missed();
     path.missed();
-    assert_eq!(path.status().loss, Some(50));
+    assert_eq!(path.status().loss, Some(20), "two of four, which is too few to say half");
     for _ in 0..WINDOW {
         path.answered(SOON);
     }

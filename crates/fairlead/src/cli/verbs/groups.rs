@@ -135,17 +135,17 @@ async fn show(args: &Show) -> ClientResult<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Applies the objects of a file one after the other, each at its own route.
+/// Applies the objects of a file one after the other, each at its own route, and says so.
 pub(super) async fn apply<K: Kind + DeserializeOwned>(
     args: &ApplyFlags,
     route: impl Fn(&K) -> Route,
-    name: impl Fn(&K) -> String,
+    applied: impl Fn(&K) -> String,
 ) -> ClientResult<ExitCode> {
     let objects: Vec<K> = files::valid_objects(&args.file)?;
     let server = args.server.open()?;
     for object in &objects {
         server.put(&route(object), &json!({ "spec": json!(object)["spec"] })).await?;
-        output::line(&format!("{} applied", name(object)))?;
+        output::line(&applied(object))?;
     }
     Ok(ExitCode::SUCCESS)
 }

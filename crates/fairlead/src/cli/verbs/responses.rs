@@ -45,7 +45,8 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
         Some(Verb::List(args)) => list(args).await,
         Some(Verb::Apply(args)) => {
             let route = |rule: &ResponseRule| Route::to(["responses", &rule.name_any()]);
-            groups::apply(args, route, |rule| format!("response rule {}", rule.name_any())).await
+            groups::apply(args, route, |rule| format!("response rule {} applied", rule.name_any()))
+                .await
         }
         Some(Verb::Delete(NamedFlags { name, server })) => {
             server.open()?.delete(&Route::to(["responses", name])).await?;

@@ -252,11 +252,11 @@ impl World {
         self.ended_since = !self.ends.is_empty();
     }
 
-    fn start(&mut self, saved: Option<Vec<u8>>) {
+    fn start(&mut self, saved: Option<&[u8]>) {
         self.lost |= self.ended_since || !self.ends.is_empty() || saved.is_none();
         self.ends.clear();
         let (agent, place) = ("node1".into(), format!("boot {}", self.boot));
-        self.sensor = Sensor::begin(agent, &place, saved.as_deref(), self.limits, self.now);
+        self.sensor = Sensor::begin(agent, &place, saved, self.limits, self.now);
         self.save();
         self.join();
     }
@@ -278,7 +278,8 @@ impl World {
         self.ends.clear();
         self.ended_since = false;
         self.now = Moment(self.now.0 + 1000);
-        self.start(Some(self.synced.clone()));
+        let synced = self.synced.clone();
+        self.start(Some(&synced));
         self.sensor.listed();
     }
 
@@ -336,7 +337,10 @@ impl World {
                     self.synced.clone_from(&self.saved);
                 }
             }
-            Step::Kill => self.start(Some(self.saved.clone())),
+            Step::Kill => {
+                let saved = self.saved.clone();
+                self.start(Some(&saved));
+            }
             Step::Reboot { synced } => self.reboot(synced),
             Step::Sync => self.synced.clone_from(&self.saved),
             Step::LoseState => {

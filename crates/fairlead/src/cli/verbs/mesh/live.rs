@@ -275,11 +275,16 @@ pub(super) async fn apply(args: &ApplyFlags) -> ClientResult<ExitCode> {
         let (namespace, name) = names(mesh);
         Route::to(["meshes", &namespace, &name])
     };
-    let shown = |mesh: &ClusterMesh| {
+    let applied = |mesh: &ClusterMesh| {
         let (namespace, name) = names(mesh);
-        format!("mesh {namespace}/{name}")
+        let said = format!("mesh {namespace}/{name} applied");
+        // It is stored, since which of the two is wrong nobody but its author knows; who applies it should hear.
+        match mesh::overlaps(mesh, &[]).first() {
+            Some(overlap) => format!("{said}, but {overlap}: the peers of both stay as they are"),
+            None => said,
+        }
     };
-    groups::apply(args, route, shown).await
+    groups::apply(args, route, applied).await
 }
 
 pub(super) async fn delete(args: &Delete) -> ClientResult<ExitCode> {

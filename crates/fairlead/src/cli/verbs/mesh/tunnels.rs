@@ -35,6 +35,11 @@ pub(super) fn table(answer: &Value, now: Timestamp) -> String {
             if let Some(gateway) = node["status"]["gateway"].as_str() {
                 notes.push_str(&format!("\n{from} sends to other clusters through {gateway}"));
             }
+            if let Some(since) = mesh::silent_since(&node["status"], now) {
+                notes.push_str(&format!(
+                    "\n{from}'s agent has said nothing of its tunnels since {since}: shown is what it said then"
+                ));
+            }
             for tunnel in items(&node["status"], "tunnels") {
                 any = true;
                 table.row(row(&from, tunnel, now));
