@@ -286,7 +286,9 @@ impl Agent {
         self.boots += 1;
         self.before.clone_from(&kernel.0);
         self.restart(world);
+        // As an agent does that has not joined yet.
         self.observe(world, kernel);
+        self.save();
     }
 }
 
