@@ -72,7 +72,7 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
         Some(Verb::Show(args)) => show(args).await,
         Some(Verb::Apply(args)) => {
             let route = |group: &Group| Route::to(["guard", "groups", &group.name_any()]);
-            apply(args, route, |group| format!("group {}", group.name_any())).await
+            apply(args, route, |group| format!("group {} applied", group.name_any())).await
         }
         Some(Verb::Delete(NamedFlags { name, server })) => {
             server.open()?.delete(&Route::to(["guard", "groups", name])).await?;

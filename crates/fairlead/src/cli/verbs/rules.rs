@@ -81,7 +81,7 @@ pub(crate) async fn run(args: &Args) -> ClientResult<ExitCode> {
         Verb::Export(args) => export(args).await,
         Verb::Apply(args) => {
             let route = |rule: &NetworkRule| Route::to(["guard", "rules", &rule.name_any()]);
-            apply(args, route, |rule| format!("rule {}", rule.name_any())).await
+            apply(args, route, |rule| format!("rule {} applied", rule.name_any())).await
         }
         Verb::Delete(args) => {
             let server = args.server.open()?;
