@@ -3,7 +3,6 @@
 //! A packet needs a peer at both ends: one in the cluster that sends it, with a route to its destination,
 //! and one in the cluster that receives it, from which it may come.
 
-use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use objects::kinds::{ClusterMesh, MeshClusterStatus, MeshState};
 use serde::Serialize;
@@ -110,16 +109,6 @@ pub fn check(mesh: &ClusterMesh, from: &str, to: &str) -> Result<Reachability, S
     Ok(Reachability { from: from.to_owned(), to: to.to_owned(), reasons })
 }
 
-/// An agent says how its tunnels are at least every five minutes.
-const SILENT_AFTER: SignedDuration = SignedDuration::from_mins(6);
-
-/// Since when the agent that wrote this status of a `WireguardNode` is silent, so that what it said may be so no
-/// longer.
-pub fn silent_since(status: &Value, now: Timestamp) -> Option<Timestamp> {
-    let observed: Timestamp = status["observed"].as_str()?.parse().ok()?;
-    (now.duration_since(observed) > SILENT_AFTER).then_some(observed)
-}
-
 /// What the tunnels between two clusters have to say, in the order of nodes: the reasons why packets do not
 /// come through, and how many tunnels answer.
 pub fn check_tunnels(
@@ -127,7 +116,6 @@ pub fn check_tunnels(
     from: &str,
     to: &str,
     clusters: &[ClusterTunnels],
-    now: Timestamp,
 ) -> (Vec<Finding>, u32) {
     let (name, namespace) = (mesh.name_any(), overlap::namespace(mesh));
     let of = |cluster: &str| clusters.iter().find(|it| it.cluster == cluster);
@@ -142,7 +130,7 @@ pub fn check_tunnels(
         };
         for node in &sending.nodes {
             let Some(status) = &node.status else { continue };
-            if let Some(since) = silent_since(status, now) {
+            if let Some(since) = &node.silent_since {
                 let message = format!(
                     "{here}/{}: its agent has said nothing of its tunnels since {since}; does it run, and does \
                      it reach its API server?",

@@ -43,7 +43,7 @@ mod status;
 mod target_peers;
 mod tunnels;
 
-pub use check::{Finding, Reachability, check, check_tunnels, silent_since};
+pub use check::{Finding, Reachability, check, check_tunnels};
 pub use dot::dot;
 pub use mesh_node::{SkipReason, Skipped, with_wireguard};
 pub use meshes::{ExternalPeerError, ForgetError, Meshes};

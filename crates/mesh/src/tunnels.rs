@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use objects::kinds::{ClusterMesh, DataPlane, MeshClusterRef};
@@ -44,6 +45,17 @@ pub struct NodeTunnels {
     /// The status of its `WireguardNode`, as its agent wrote it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<Value>,
+    /// Since when that agent has said nothing, if that is too long: the status may be so no longer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub silent_since: Option<Timestamp>,
+}
+
+/// An agent says how its tunnels are at least every five minutes.
+const SILENT_AFTER: SignedDuration = SignedDuration::from_mins(6);
+
+fn silent_since(status: &Value, now: Timestamp) -> Option<Timestamp> {
+    let observed: Timestamp = status["observed"].as_str()?.parse().ok()?;
+    (now.duration_since(observed) > SILENT_AFTER).then_some(observed)
 }
 
 impl Meshes {
@@ -79,6 +91,7 @@ impl Meshes {
                 tokio::task::yield_now().await;
             }
         }
+        let now = Timestamp::now();
         let read = clusters.into_iter().map(|(cluster, plane, reference, why)| {
             let nodes = planners.get(&plane).map(|planner| nodes(planner, &cluster));
             let nodes = nodes.unwrap_or_default();
@@ -90,6 +103,8 @@ impl Meshes {
                         for node in &mut found.nodes {
                             let own = statuses.iter().find(|(name, _)| *name == node.node);
                             node.status = own.and_then(|(_, status)| status.clone());
+                            let status = node.status.as_ref();
+                            node.silent_since = status.and_then(|it| silent_since(it, now));
                         }
                     }
                     Err(why) => found.why = found.why.or(Some(why)),
@@ -117,6 +132,7 @@ fn nodes(planner: &Planner, cluster: &str) -> Vec<NodeTunnels> {
             endpoint: peered.endpoint.as_ref().map(PeerEndpoint::text),
             networks,
             status: None,
+            silent_since: None,
         }
     };
     let gateways = source.peered.values().map(node);
@@ -151,5 +167,22 @@ async fn statuses(
         }
         Err(fleet::Error::NoSuchKind { .. }) => Ok(Vec::new()),
         Err(error) => Err(sentence(&error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_is_silent_that_said_nothing_for_longer_than_it_should() {
+        let at = |minute: i64| Timestamp::from_second(60 * minute).expect("a moment");
+        let status = json!({"observed": at(4).to_string()});
+        assert_eq!(silent_since(&status, at(10)), None);
+        assert_eq!(silent_since(&status, at(11)), Some(at(4)));
+        assert_eq!(silent_since(&status, at(3)), None, "clocks differ");
+        assert_eq!(silent_since(&json!({}), at(10)), None, "it has said nothing yet");
     }
 }

@@ -11,3 +11,9 @@ test("tunnels that do not answer come first, whichever node has them", () => {
   ]);
   expect(rows.map(({ from, peer }) => `${from} ${peer}`)).toEqual(["eu/a us-2", "us/c eu-1", "eu/a us-1"]);
 });
+
+test("what an agent said before it fell silent is not what is so now", () => {
+  const status = { implementation: "kernel", mtu: 1420, peers: 1, unreachable: 0, tunnels: [tunnel("us-1", "Up")] };
+  const [row] = rowsOf([{ cluster: "eu", nodes: [{ node: "a", networks: [], silentSince: "2026-01-01T00:00:00Z", status }] }]);
+  expect(row?.state).toBe("Silent");
+});

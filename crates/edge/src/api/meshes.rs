@@ -4,7 +4,6 @@ use access::Verb;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use jiff::Timestamp;
 use kube::ResourceExt;
 use mesh::{ClusterTunnels, ExternalPeerError, Finding, ForgetError};
 use objects::kinds::{ClusterMesh, ClusterMeshSpec, ClusterMeshStatus, DataPlane, ExternalPeer};
@@ -223,7 +222,7 @@ async fn check(
     if mesh.spec.data_planes().contains(&DataPlane::Wireguard)
         && let Some(clusters) = api.meshes.tunnels(&mesh, half(&caller)).await
     {
-        let (found, up) = mesh::check_tunnels(&mesh, &from, &to, &clusters, Timestamp::now());
+        let (found, up) = mesh::check_tunnels(&mesh, &from, &to, &clusters);
         reasons.extend(found);
         answering = up;
     }

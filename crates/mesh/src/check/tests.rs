@@ -71,23 +71,24 @@ fn a_cluster_that_is_not_in_the_mesh_is_named_with_those_that_are() {
 
 #[test]
 fn what_an_agent_said_long_ago_is_no_answer() {
-    let at = |minute: i64| Timestamp::from_second(60 * minute).unwrap();
-    let cluster = |name: &str, peer: &str, observed: Timestamp| ClusterTunnels {
+    let cluster = |name: &str, peer: &str, silent_since: Option<Timestamp>| ClusterTunnels {
         cluster: name.to_owned(),
         why: None,
         nodes: vec![NodeTunnels {
             node: "n".to_owned(),
-            status: Some(json!({"observed": observed.to_string(), "mtu": 1420,
-                                "tunnels": [{"peer": peer, "state": "Up"}]})),
+            status: Some(json!({"mtu": 1420, "tunnels": [{"peer": peer, "state": "Up"}]})),
+            silent_since,
             ..NodeTunnels::default()
         }],
     };
-    let clusters = [cluster("a", "m--b--n", at(10)), cluster("b", "m--a--n", at(4))];
-    let checked = |now| check_tunnels(&mesh(&json!([])), "a", "b", &clusters, now);
-    assert_eq!(checked(at(10)), (Vec::new(), 2));
-    let (reasons, answering) = checked(at(11));
+    let checked = |silent_since| {
+        let clusters = [cluster("a", "m--b--n", None), cluster("b", "m--a--n", silent_since)];
+        check_tunnels(&mesh(&json!([])), "a", "b", &clusters)
+    };
+    assert_eq!(checked(None), (Vec::new(), 2));
+    let (reasons, answering) = checked(Some(Timestamp::UNIX_EPOCH));
     assert_eq!((reasons.len(), answering), (1, 1));
     assert_eq!(reasons[0].reason, "AgentSilent");
-    let said = "b/n: its agent has said nothing of its tunnels since 1970-01-01T00:04:00Z";
+    let said = "b/n: its agent has said nothing of its tunnels since 1970-01-01T00:00:00Z";
     assert!(reasons[0].message.starts_with(said), "{}", reasons[0].message);
 }

@@ -35,14 +35,15 @@ pub(super) fn table(answer: &Value, now: Timestamp) -> String {
             if let Some(gateway) = node["status"]["gateway"].as_str() {
                 notes.push_str(&format!("\n{from} sends to other clusters through {gateway}"));
             }
-            if let Some(since) = mesh::silent_since(&node["status"], now) {
+            let silent_since = node["silentSince"].as_str();
+            if let Some(since) = silent_since {
                 notes.push_str(&format!(
                     "\n{from}'s agent has said nothing of its tunnels since {since}: shown is what it said then"
                 ));
             }
             for tunnel in items(&node["status"], "tunnels") {
                 any = true;
-                table.row(row(&from, tunnel, now));
+                table.row(row(&from, tunnel, silent_since.is_some(), now));
             }
         }
     }
@@ -50,9 +51,11 @@ pub(super) fn table(answer: &Value, now: Timestamp) -> String {
     format!("{tunnels}{notes}")
 }
 
-fn row(from: &str, tunnel: &Value, now: Timestamp) -> [Cell; 11] {
+fn row(from: &str, tunnel: &Value, is_silent: bool, now: Timestamp) -> [Cell; 11] {
     let text = |field: &str| tunnel[field].as_str();
     let state = match text("state") {
+        // What it was is not what it is.
+        _ if is_silent => Cell::from("Silent"),
         Some("Up") => Cell::coloured("Up", Colour::Green),
         Some("Down") => Cell::coloured("Down", Colour::Red),
         other => Cell::from(other),
