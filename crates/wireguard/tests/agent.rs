@@ -175,8 +175,13 @@ fn who(socket: &UdpSocket, to: SocketAddr) -> Option<String> {
     // Refused while no way is known.
     let _ = socket.send_to(b"who", to);
     let mut said = [0; 100];
-    let (length, _) = socket.recv_from(&mut said).ok()?;
-    Some(String::from_utf8_lossy(&said[..length]).into_owned())
+    loop {
+        let (length, from) = socket.recv_from(&mut said).ok()?;
+        // What another one answers to an earlier question may come late.
+        if from == to {
+            return Some(String::from_utf8_lossy(&said[..length]).into_owned());
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
