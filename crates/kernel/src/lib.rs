@@ -42,6 +42,7 @@ pub mod packet_log;
 pub mod profile;
 mod signal;
 pub mod sockets;
+mod symbols;
 pub mod sysctl;
 pub mod threads;
 pub mod transparent;

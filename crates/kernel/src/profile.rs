@@ -18,6 +18,7 @@ use pprof_util::{StackProfile, WeightedStack};
 
 use crate::captured_stack::CapturedStack;
 use crate::signal;
+use crate::symbols::SymbolTables;
 use crate::unwind::Unwinder;
 
 /// Samples per second. It is not 100: work that happens to run every 10 ms should not fill the profile.
@@ -155,6 +156,7 @@ impl Stacks {
 }
 
 fn encoded(counted: HashMap<Vec<usize>, u64>) -> Vec<u8> {
+    let _tables = SymbolTables;
     let stacks = counted.into_iter().map(|(mut addrs, count)| {
         addrs.reverse();
         let weight = (u128::from(count) * PERIOD.as_nanos()) as f64;

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use crate::captured_stack::CapturedStack;
 use crate::signal;
+use crate::symbols::SymbolTables;
 use crate::unwind::Unwinder;
 
 /// How long one thread may take: a thread that can answer does so in microseconds, and within a few time
@@ -85,9 +86,12 @@ pub fn stacks(timeout: Duration) -> io::Result<Vec<ThreadStack>> {
         // Read before the signal disturbs it. A thread that has ended meanwhile is left out.
         if let Some(thread) = described(tid) {
             let within = THREAD_ANSWERS_WITHIN.min(until.saturating_duration_since(Instant::now()));
-            taken.push((thread, ask(signal, tid, within, &mut unwinder)));
+            let can_answer = !blocks(tid, signal);
+            let frames = can_answer.then(|| ask(signal, tid, within, &mut unwinder)).flatten();
+            taken.push((thread, frames));
         }
     }
+    let _tables = SymbolTables;
     let mut names = Names::default();
     let named = taken.into_iter().map(|(mut thread, frames)| {
         thread.frames = frames.map(|frames| frames.iter().flat_map(|ip| names.of(*ip)).collect());
@@ -103,6 +107,15 @@ fn described(tid: i32) -> Option<ThreadStack> {
     let state = stat.rsplit_once(") ")?.1.chars().next()?;
     let name = read("comm").ok()?.trim_end().to_owned();
     Some(ThreadStack { tid, name, state, wchan: read("wchan").unwrap_or_default(), frames: None })
+}
+
+/// Whether a thread blocks a signal, as those of libraries do. One that is sent would wait for ever, and whatever
+/// waits counts against the user's limit.
+fn blocks(tid: i32, signal: c_int) -> bool {
+    let status = fs::read_to_string(format!("/proc/self/task/{tid}/status")).unwrap_or_default();
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = blocked.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    blocked.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
 fn ask(signal: c_int, tid: i32, within: Duration, unwinder: &mut Unwinder) -> Option<Vec<usize>> {

@@ -1,6 +1,7 @@
 //! A process of its own: heap profiling is switched on once and for all.
 
 use std::io::Read;
+use std::time::{Duration, Instant};
 
 #[global_allocator]
 static ALLOCATOR: kernel::heap::Allocator = kernel::heap::Allocator;
@@ -21,4 +22,23 @@ fn a_hoard_is_found_once_profiling_is_enabled() {
     let name = b"hoards_here";
     assert!(plain.windows(name.len()).any(|window| window == name), "not among the functions");
     drop(hoard);
+}
+
+/// What of this process is in memory, in bytes.
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    4096 * pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap()
+}
+
+#[test]
+fn what_was_freed_is_given_back_although_nobody_allocates() {
+    let hoard = hoards_here();
+    let before = resident();
+    drop(hoard);
+    // It decays within ten seconds. To look allocates, but far too little to have others give anything back.
+    let until = Instant::now() + Duration::from_secs(90);
+    while resident() + (48 << 20) > before {
+        assert!(Instant::now() < until, "{} of {before} bytes stay", resident());
+        std::thread::sleep(Duration::from_secs(1));
+    }
 }

@@ -7,13 +7,18 @@ use std::sync::{Mutex, TryLockError};
 use tikv_jemalloc_ctl::raw;
 
 use super::Error;
+use crate::symbols::SymbolTables;
 
 pub use tikv_jemallocator::Jemalloc as Allocator;
 
 /// Read by jemalloc before `main`. A thin pointer to bytes that end in zero, which is what it takes
 /// for a `const char *`.
+///
+/// A thread of jemalloc's own gives back what was freed ten seconds ago. Without it that is done by whoever
+/// allocates next from the same arena, and after a burst nobody may.
 #[unsafe(export_name = "_rjem_malloc_conf")]
-pub(super) static OPTIONS: &[u8; 46] = b"prof:true,prof_active:false,lg_prof_sample:19\0";
+pub(super) static OPTIONS: &[u8; 94] =
+    b"prof:true,prof_active:false,lg_prof_sample:19,background_thread:true,max_background_threads:1\0";
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -52,5 +57,6 @@ pub fn profile() -> Result<Vec<u8>, Error> {
     let reader = BufReader::new(std::fs::File::from(file));
     let profile = pprof_util::parse_jeheap(reader, mappings::MAPPINGS.as_deref())
         .map_err(|error| Error::Parse(format!("{error:#}")))?;
+    let _tables = SymbolTables;
     Ok(profile.to_pprof(("inuse_space", "bytes"), ("space", "bytes"), None))
 }

@@ -106,6 +106,8 @@ fn a_thread_that_blocks_signals_is_said_not_to_answer_and_holds_up_no_other() {
     let deaf = taken.iter().find(|thread| thread.name == "deaf").unwrap();
     assert_eq!(deaf.frames, None);
     assert!(deaf.to_string().contains("did not answer"));
+    let status = fs::read_to_string(format!("/proc/self/task/{}/status", deaf.tid)).unwrap();
+    assert!(status.contains("SigPnd:\t0000000000000000"), "a signal waits for ever: {status}");
     assert!(taken.iter().any(|thread| thread.frames.is_some()));
     drop(release);
     thread.join().unwrap();
