@@ -10,7 +10,7 @@ use std::time::Instant;
 use bench::{Line, OUT, Summary, Table};
 
 /// Package and benchmark.
-const BENCHMARKS: [(&str, &str); 20] = [
+const BENCHMARKS: [(&str, &str); 21] = [
     ("stallproof", "stallproof"),
     ("objects", "store"),
     ("access", "audit"),
@@ -29,6 +29,7 @@ const BENCHMARKS: [(&str, &str); 20] = [
     ("net", "egress"),
     ("net", "overlay"),
     ("wireguard", "tunnel"),
+    ("wireguard", "failover"),
     ("fairlead", "console"),
     ("node", "enforcement"),
 ];
