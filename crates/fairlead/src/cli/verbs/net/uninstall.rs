@@ -77,7 +77,8 @@ pub(super) fn uninstall(args: &Uninstall) -> Verdict {
         && !args.force
     {
         return Err(Failure(format!(
-            "{} containers still have an interface of Fairlead's ({}…): drain the node first, or say --force",
+            "containers still have interfaces of Fairlead's ({} of them, the first is {}): drain the node first, or \
+             say --force",
             interfaces.len(),
             first.name
         )));
