@@ -86,10 +86,11 @@ async fn one_recording_ends_at_its_size_and_the_oldest_goes_for_a_new_one() {
             recorder.output(&[b'x'; 100]);
         }
         drop(recorder);
-        // A file's time is what says which is older.
+        // A file's time is what says which is older, once nothing more is written to it.
         let path = data.path().join(format!("recordings/{id}.cast"));
         let until = std::time::Instant::now() + Duration::from_secs(30);
-        while fs::metadata(&path).map_or(true, |meta| meta.len() < 1900) {
+        let is_whole = || fs::read_to_string(&path).is_ok_and(|text| text.contains("ends here"));
+        while !is_whole() {
             assert!(std::time::Instant::now() < until);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
