@@ -1,5 +1,7 @@
 //! A process of its own: heap profiling is switched on once and for all.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::io::Read;
 use std::time::{Duration, Instant};
 

@@ -67,7 +67,7 @@ struct Node {
     outside: String,
     namespace: Arc<Namespace>,
     objects: Objects,
-    dir: tempfile::TempDir,
+    _dir: tempfile::TempDir,
 }
 
 impl Node {
@@ -96,7 +96,7 @@ impl Node {
             cluster: None,
         };
         agent::start(config, Arc::clone(&namespace), objects.clone(), &Ledger::default(), tasks);
-        Self { name, host, outside, namespace, objects, dir }
+        Self { name, host, outside, namespace, objects, _dir: dir }
     }
 
     fn has_address(&self, address: &str) {
